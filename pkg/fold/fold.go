@@ -78,14 +78,14 @@ type Request struct {
 	Assumptions  []string // what nothing contradicts but the log cannot prove: "config-key-order"
 	Mode         Mode
 	Boundary     Boundary
-	HeaderSeq    int64  // of the header event in force; -1 when none
-	HeaderReason string // its reason, "delta" for a delta, "" when none
-	HeaderOwn    bool   // the attempt logged it itself
-	Late         []int64 // surface events after the boundary and before the response: they join the next request
-	FirstChunk   int64  // -1 when none
-	LastChunk    int64  // -1 when none
-	Response     int64  // seq of its assistant/message; -1 when none
-	Finish       string // kind of the finish chunk; "" when none
+	HeaderSeq    int64           // of the header event in force; -1 when none
+	HeaderReason string          // its reason, "delta" for a delta, "" when none
+	HeaderOwn    bool            // the attempt logged it itself
+	Late         []int64         // surface events after the boundary and before the response: they join the next request
+	FirstChunk   int64           // -1 when none
+	LastChunk    int64           // -1 when none
+	Response     int64           // seq of its assistant/message; -1 when none
+	Finish       string          // kind of the finish chunk; "" when none
 	Pos          logfmt.Position // of the first chunk, or of the event that ended the attempt
 
 	body *body

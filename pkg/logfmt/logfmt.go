@@ -96,15 +96,15 @@ const (
 // Clone keeps one. All JSON is canonical (see internal/jsjson): a line that was
 // not is canonicalised on reading, and Facts says so.
 type Event struct {
-	Type      string  // "" when Fault has FaultType
-	Seq       int64   // as logged; -1 when Fault has FaultSeq
-	Time      int64   // ms since the epoch; 0 when Fault has FaultTime
-	Data      []byte  // canonical JSON; nil when absent
-	Op        []byte  // surfaceOp, canonical JSON; nil when absent
-	Sources   []byte  // sourceEventSeqs, canonical JSON; nil when absent
-	Ignorable bool    // ignorable is exactly true
-	JSON      []byte  // the whole logical event as JSON.stringify writes it; for a packed member, synthesised
-	Line      []byte  // the stored bytes of the record without its line feed (for a packed member, of the row)
+	Type      string // "" when Fault has FaultType
+	Seq       int64  // as logged; -1 when Fault has FaultSeq
+	Time      int64  // ms since the epoch; 0 when Fault has FaultTime
+	Data      []byte // canonical JSON; nil when absent
+	Op        []byte // surfaceOp, canonical JSON; nil when absent
+	Sources   []byte // sourceEventSeqs, canonical JSON; nil when absent
+	Ignorable bool   // ignorable is exactly true
+	JSON      []byte // the whole logical event as JSON.stringify writes it; for a packed member, synthesised
+	Line      []byte // the stored bytes of the record without its line feed (for a packed member, of the row)
 	Pos       Position
 	Facts     uint16 // jsjson.Facts of the stored record
 	Fault     EnvelopeFault
