@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/urfave/cli/v2"
+)
+
+// operands returns the files of a call: tail is what the flag package left
+// over, head everything before it. The library takes an option that stands
+// after a file for another file, silently; here it is an error.
+func operands(head, tail []string, flags []cli.Flag) ([]string, error) {
+	if head[len(head)-1] == "--" {
+		return tail, nil
+	}
+	var ops, moved []string
+	for i := 0; i < len(tail); i++ {
+		a := tail[i]
+		if a == "--" {
+			ops = append(ops, tail[i:]...) // kept for the corrected command
+			break
+		}
+		if len(a) < 2 || a[0] != '-' {
+			ops = append(ops, a)
+			continue
+		}
+		name, _, hasValue := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		f := findFlag(flags, name)
+		if f == nil {
+			return nil, Usage(fmt.Sprintf("unknown option %s", Quote(a)),
+				"a file whose name begins with '-' is written ./"+a)
+		}
+		moved = append(moved, a)
+		if _, isSwitch := f.(*cli.BoolFlag); !isSwitch && !hasValue && i+1 < len(tail) {
+			i++
+			moved = append(moved, tail[i])
+		}
+	}
+	if len(moved) > 0 {
+		words := append(append(append([]string{}, head...), moved...), ops...)
+		return nil, Usage(fmt.Sprintf("option %s stands after a file; options come first", Quote(moved[0])),
+			"run: "+CommandLine(words))
+	}
+	for i, a := range ops {
+		if a == "--" {
+			return append(ops[:i:i], ops[i+1:]...), nil
+		}
+	}
+	return ops, nil
+}
+
+// flagError words the flag package's messages as ours.
+func flagError(err error) string {
+	msg := err.Error()
+	if name, ok := strings.CutPrefix(msg, "flag provided but not defined: -"); ok {
+		return "unknown option --" + name
+	}
+	if name, ok := strings.CutPrefix(msg, "flag needs an argument: -"); ok {
+		return "option --" + name + " needs a value"
+	}
+	return msg
+}
+
+// CommandLine joins words so that a POSIX shell (bash, for odd bytes) splits
+// them the same way again.
+func CommandLine(words []string) string {
+	q := make([]string, len(words))
+	for i, w := range words {
+		q[i] = Quote(w)
+	}
+	return strings.Join(q, " ")
+}
+
+// Quote writes one word for a shell. Control characters and bytes that are not
+// UTF-8 take bash's $'…' form, so that the result is printable as it stands.
+func Quote(w string) string {
+	plain, printable := w != "", utf8.ValidString(w)
+	for _, r := range w {
+		if r < 0x20 || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			printable = false
+		}
+		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./@:=,+%", r)) {
+			plain = false
+		}
+	}
+	switch {
+	case plain:
+		return w
+	case printable:
+		return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	}
+	var b strings.Builder
+	b.WriteString("$'")
+	for i := 0; i < len(w); i++ {
+		switch c := w[i]; {
+		case c == '\'' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < 0x20 || c >= 0x7f:
+			fmt.Fprintf(&b, `\x%02x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('\'')
+	return b.String()
+}

@@ -1,0 +1,317 @@
+// Package cli turns an argument list into one run of a program: options,
+// operands, standard streams, and the exit code.
+//
+// Options stand before the first file; one that stands after it is an error
+// that shows the corrected command, never a file and never ignored. "--" ends
+// the options. What is wrong with the call goes to standard error and ends in
+// code 2; help goes to standard output and ends in code 0. Standard output is
+// buffered, and a write that fails (full disk, closed pipe) is an error.
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/dsh-audit/dsh-audit/internal/ui"
+)
+
+// Status is the exit code of a run. What each means for a program is in its
+// help.
+type Status int
+
+const (
+	OK          Status = 0
+	Found       Status = 1   // the answer is no: findings, differences, nothing there
+	Trouble     Status = 2   // could not run: usage, input or output
+	Unsupported Status = 3   // recognised, but not judged by this build
+	Interrupted Status = 130 // by a signal
+)
+
+// A Failure ends a run with a status. Without an Err nothing is printed: the
+// result already says why.
+type Failure struct {
+	Status Status
+	Err    error
+	Hints  []string
+}
+
+func (f *Failure) Error() string {
+	if f.Err == nil {
+		return fmt.Sprintf("exit status %d", int(f.Status))
+	}
+	return f.Err.Error()
+}
+
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Exit ends the run with s and prints nothing. Exit(OK) is nil.
+func Exit(s Status) error {
+	if s == OK {
+		return nil
+	}
+	return &Failure{Status: s}
+}
+
+// Fail ends the run with s, an error message and hints.
+func Fail(s Status, err error, hints ...string) error {
+	return &Failure{Status: s, Err: err, Hints: hints}
+}
+
+// Usage is a call that cannot be understood.
+func Usage(msg string, hints ...string) error { return Fail(Trouble, errors.New(msg), hints...) }
+
+// exitCode is the one place where an error becomes an exit code.
+func exitCode(err error) Status {
+	var f *Failure
+	switch {
+	case err == nil:
+		return OK
+	case errors.Is(err, context.Canceled):
+		return Interrupted
+	case errors.As(err, &f):
+		return f.Status
+	default:
+		return Trouble
+	}
+}
+
+// A Program is one of the commands, with or without subcommands.
+type Program struct {
+	Name     string
+	Help     string // the whole help text, ending in a line feed
+	Flags    []cli.Flag
+	Run      func(*Call) error // nil when a subcommand is required
+	Commands []*Command
+}
+
+// A Command is a subcommand of a Program.
+type Command struct {
+	Name  string
+	Help  string
+	Flags []cli.Flag
+	Run   func(*Call) error
+}
+
+// A Call is one run: the parsed options, the operands and the streams.
+type Call struct {
+	context.Context
+	Command  string // as typed before the options, e.g. "dsh-replay show"
+	Operands []string
+	Stdin    io.Reader
+	Out      *bufio.Writer // standard output; flushed and checked at the end
+	UI       *ui.UI
+	Palette  ui.Palette // for standard output
+	opts     *cli.Context
+}
+
+// Bool returns the value of a switch.
+func (c *Call) Bool(name string) bool { return c.opts.Bool(name) }
+
+// Value returns the value of an option.
+func (c *Call) Value(name string) string { return c.opts.String(name) }
+
+// IsSet reports whether an option was given.
+func (c *Call) IsSet(name string) bool { return c.opts.IsSet(name) }
+
+// Choice returns the value of an option that must be one of a few words.
+func (c *Call) Choice(name string, words ...string) (string, error) {
+	v := c.opts.String(name)
+	for _, w := range words {
+		if v == w {
+			return v, nil
+		}
+	}
+	return "", Usage(fmt.Sprintf("--%s: %q is not one of %s", name, v, strings.Join(words, ", ")))
+}
+
+// ColorFlag is the --color option every printing command has.
+func ColorFlag() cli.Flag { return &cli.StringFlag{Name: "color", Value: string(ui.Auto)} }
+
+// Switch is a boolean option.
+func Switch(name string) cli.Flag { return &cli.BoolFlag{Name: name} }
+
+// Option is an option with a value.
+func Option(name, value string) cli.Flag { return &cli.StringFlag{Name: name, Value: value} }
+
+// Main runs a program as a process and returns its exit code.
+func Main(p *Program) int {
+	// Without this a write to a closed pipe kills the process silently.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	done := make(chan int, 1)
+	go func() { done <- Execute(ctx, p, os.Args, os.Stdin, os.Stdout, os.Stderr) }()
+	select {
+	case code := <-done:
+		return code
+	case <-ctx.Done():
+	}
+	// A run that waits for standard input does not see the signal.
+	select {
+	case code := <-done:
+		return code
+	case <-time.After(time.Second):
+		ui.New(os.Stderr, p.Name, ui.Palette{}).Error("interrupted")
+		return int(Interrupted)
+	}
+}
+
+// Execute runs a program with the given arguments (the first is its name) and
+// streams, and returns its exit code.
+func Execute(ctx context.Context, p *Program, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	out := bufio.NewWriterSize(stdout, 64<<10)
+	say := ui.New(stderr, p.Name, ui.NewPalette(ui.Colored(ui.Auto, stderr, os.Getenv)))
+	base := Call{Context: ctx, Stdin: stdin, Out: out, UI: say}
+	err := run(p, args, base, stdout, stderr, &say)
+	if werr := out.Flush(); werr != nil {
+		// Whatever else happened, the reader of the output does not have it all.
+		err = Fail(Trouble, fmt.Errorf("standard output: %w", reason(werr)))
+	}
+	code := exitCode(err)
+	if code == Interrupted {
+		say.Error("interrupted")
+		return int(code)
+	}
+	var f *Failure
+	if errors.As(err, &f) {
+		if f.Err != nil {
+			say.Error(f.Err.Error())
+		}
+		for _, h := range f.Hints {
+			say.Hint(h)
+		}
+	} else if err != nil {
+		say.Error(err.Error())
+	}
+	return int(code)
+}
+
+// reason drops "write /dev/stdout: " before the cause.
+func reason(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+func run(p *Program, args []string, base Call, stdout, stderr io.Writer, say **ui.UI) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = Fail(Trouble, fmt.Errorf("internal error: %v", r),
+				"this is a defect of "+p.Name+"; please report it with these lines")
+			(*say).Error(string(debug.Stack()))
+		}
+	}()
+	// The library's own help and version printing would look up operands as
+	// help topics and end the process.
+	cli.HelpFlag = nil
+	bind := func(name, help string, flags []cli.Flag, action func(*Call) error) cli.ActionFunc {
+		return func(c *cli.Context) error {
+			call := base
+			call.opts, call.Command = c, name
+			if c.Bool("help") {
+				_, err := io.WriteString(call.Out, help)
+				return err
+			}
+			if c.Bool("version") {
+				_, err := fmt.Fprintf(call.Out, "%s %s\n", p.Name, Version())
+				return err
+			}
+			if hasFlag(flags, "color") {
+				mode, err := call.Choice("color", string(ui.Auto), string(ui.Always), string(ui.Never))
+				if err != nil {
+					return err
+				}
+				call.Palette = ui.NewPalette(ui.Colored(ui.ColorMode(mode), stdout, os.Getenv))
+				call.UI = ui.New(stderr, p.Name, ui.NewPalette(ui.Colored(ui.ColorMode(mode), stderr, os.Getenv)))
+				*say = call.UI
+			}
+			tail := c.Args().Slice()
+			ops, err := operands(args[:len(args)-len(tail)], tail, flags)
+			if err != nil {
+				return err
+			}
+			call.Operands = ops
+			if action == nil {
+				return noCommand(p, ops)
+			}
+			return action(&call)
+		}
+	}
+	usage := func(c *cli.Context, err error, _ bool) error {
+		name := p.Name
+		if c.Command != nil && c.Command.Name != p.Name {
+			name += " " + c.Command.Name
+		}
+		return Usage(flagError(err), "for the options, run: "+name+" --help")
+	}
+	rootFlags := append([]cli.Flag{Switch("version"), helpFlag()}, p.Flags...)
+	app := &cli.App{
+		Name: p.Name, HelpName: p.Name, Usage: p.Name,
+		Flags:  rootFlags,
+		Action: bind(p.Name, p.Help, rootFlags, p.Run),
+		Reader: base.Stdin, Writer: base.Out, ErrWriter: stderr,
+		HideHelp: true, HideHelpCommand: true, HideVersion: true,
+		DisableSliceFlagSeparator: true,
+		OnUsageError:              usage,
+		// Codes are ours to map, and Run must return.
+		ExitErrHandler: func(*cli.Context, error) {},
+	}
+	for _, cmd := range p.Commands {
+		flags := append([]cli.Flag{helpFlag()}, cmd.Flags...)
+		app.Commands = append(app.Commands, &cli.Command{
+			Name: cmd.Name, Flags: flags,
+			Action:   bind(p.Name+" "+cmd.Name, cmd.Help, flags, cmd.Run),
+			HideHelp: true, HideHelpCommand: true, OnUsageError: usage,
+		})
+	}
+	return app.RunContext(base.Context, args)
+}
+
+func helpFlag() cli.Flag { return &cli.BoolFlag{Name: "help", Aliases: []string{"h"}} }
+
+func hasFlag(flags []cli.Flag, name string) bool { return findFlag(flags, name) != nil }
+
+func findFlag(flags []cli.Flag, name string) cli.Flag {
+	for _, f := range flags {
+		for _, n := range f.Names() {
+			if n == name {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+func noCommand(p *Program, ops []string) error {
+	names := make([]string, len(p.Commands))
+	for i, c := range p.Commands {
+		names[i] = c.Name
+	}
+	hint := "the commands are " + strings.Join(names, ", ") + "; for more, run: " + p.Name + " --help"
+	if len(ops) == 0 {
+		return Usage("no command given", hint)
+	}
+	return Usage(fmt.Sprintf("unknown command %s", Quote(ops[0])), hint)
+}
+
+// Version is the version of the module this program was built from.
+func Version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
