@@ -1,0 +1,391 @@
+package jsjson
+
+import (
+	"encoding/binary"
+	"iter"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// MaxSafe is the largest integer that a double and its neighbours name without
+// doubt: Number.MAX_SAFE_INTEGER.
+const MaxSafe = 1<<53 - 1
+
+// KindOf returns the kind of a canonical value, by its first byte.
+func KindOf(v []byte) Kind {
+	if len(v) == 0 {
+		return Absent
+	}
+	switch c := v[0]; c {
+	case '{':
+		return Object
+	case '[':
+		return Array
+	case '"':
+		if len(v) < 2 {
+			return Absent
+		}
+		return String
+	case 't', 'f':
+		return Bool
+	case 'n':
+		return Null
+	default:
+		if c == '-' || isDigit(c) {
+			return Number
+		}
+		return Absent
+	}
+}
+
+// String names a kind as JavaScript does, "undefined" for Absent.
+func (k Kind) String() string {
+	switch k {
+	case Null:
+		return "null"
+	case Bool:
+		return "boolean"
+	case Number:
+		return "number"
+	case String:
+		return "string"
+	case Array:
+		return "array"
+	case Object:
+		return "object"
+	}
+	return "undefined"
+}
+
+// Skip returns the end of the canonical value that starts at b[i]. On other
+// input it returns some offset between i and len(b).
+func Skip(b []byte, i int) int {
+	if i >= len(b) {
+		return len(b)
+	}
+	switch b[i] {
+	case '"':
+		return endOfString(b, i+1)
+	case '{', '[':
+	default:
+		return endOfScalar(b, i)
+	}
+	for depth := 0; i < len(b); {
+		switch b[i] {
+		case '"':
+			i = endOfString(b, i+1)
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+			if depth == 0 {
+				return i + 1
+			}
+		}
+		i++
+	}
+	return len(b)
+}
+
+// endOfString returns the offset behind the closing quote of the string whose
+// content starts at b[i].
+func endOfString(b []byte, i int) int {
+	for i < len(b) {
+		for i+8 <= len(b) {
+			x := binary.LittleEndian.Uint64(b[i:])
+			q, s := x^'"'*ones, x^'\\'*ones
+			if m := ((q-ones)&^q | (s-ones)&^s) & highs; m != 0 {
+				i += bits.TrailingZeros64(m) >> 3
+				break
+			}
+			i += 8
+		}
+		if i >= len(b) {
+			break
+		}
+		switch b[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i += 2
+		default:
+			i++
+		}
+	}
+	return len(b)
+}
+
+// endOfScalar returns the end of the number or literal at b[i].
+func endOfScalar(b []byte, i int) int {
+	for i < len(b) {
+		switch b[i] {
+		case ',', '}', ']', ':', '"', '{', '[', ' ', '\n', '\r', '\t':
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+// nextMember reads the member at obj[i:], where i is behind the brace or a
+// comma; next is behind the comma that follows. ok is false at the end.
+func nextMember(obj []byte, i int) (key, value []byte, next int, ok bool) {
+	if i >= len(obj) || obj[i] != '"' {
+		return nil, nil, i, false
+	}
+	k := endOfString(obj, i+1)
+	if k >= len(obj) || k < i+2 {
+		return nil, nil, i, false
+	}
+	v := Skip(obj, k+1)
+	if v <= k+1 {
+		return nil, nil, i, false
+	}
+	return obj[i:k:k], obj[k+1 : v : v], v + 1, true
+}
+
+// keyIs reports whether the canonical key token names key.
+func keyIs(token []byte, key string) bool {
+	return StrEq(token, key)
+}
+
+// Get returns the value of a member of an object, nil if it is absent or obj is
+// no object. The key is a decoded string. Only the members up to the key are
+// scanned.
+func Get(obj []byte, key string) []byte {
+	if KindOf(obj) != Object {
+		return nil
+	}
+	for i := 1; ; {
+		k, v, next, ok := nextMember(obj, i)
+		if !ok {
+			return nil
+		}
+		if keyIs(k, key) {
+			return v
+		}
+		i = next
+	}
+}
+
+// Fields looks up several keys in one scan: dst[i] becomes the value of
+// keys[i], nil if it is absent. It returns the number of members that are none
+// of the keys, or -1 if obj is no object; dst is cleared either way. The scan is
+// fastest when keys stand in the order in which the object has them. dst must
+// be at least as long as keys.
+func Fields(obj []byte, dst [][]byte, keys []string) (others int) {
+	dst = dst[:len(keys)]
+	clear(dst)
+	if KindOf(obj) != Object {
+		return -1
+	}
+	hint := 0
+	for i := 1; ; {
+		k, v, next, ok := nextMember(obj, i)
+		if !ok {
+			return others
+		}
+		i = next
+		found := false
+		for n := range keys {
+			j := hint + n
+			if j >= len(keys) {
+				j -= len(keys)
+			}
+			if keyIs(k, keys[j]) {
+				dst[j] = v
+				hint = j + 1
+				found = true
+				break
+			}
+		}
+		if !found {
+			others++
+		}
+	}
+}
+
+// Members iterates over an object: the raw key token with its quotes, and the
+// value. What is no object has none.
+func Members(obj []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		if KindOf(obj) != Object {
+			return
+		}
+		for i := 1; ; {
+			k, v, next, ok := nextMember(obj, i)
+			if !ok || !yield(k, v) {
+				return
+			}
+			i = next
+		}
+	}
+}
+
+// Elements iterates over an array. What is no array has none.
+func Elements(arr []byte) iter.Seq[[]byte] {
+	return func(yield func(value []byte) bool) {
+		if KindOf(arr) != Array {
+			return
+		}
+		for i := 1; i < len(arr) && arr[i] != ']'; {
+			end := Skip(arr, i)
+			if end <= i || !yield(arr[i:end:end]) {
+				return
+			}
+			i = end + 1
+		}
+	}
+}
+
+// Index returns the element of an array at position n, from 0, nil if there is
+// none.
+func Index(arr []byte, n int) []byte {
+	for v := range Elements(arr) {
+		if n == 0 {
+			return v
+		}
+		n--
+	}
+	return nil
+}
+
+// Len counts the elements of an array or the members of an object; any other
+// value has length 0.
+func Len(v []byte) int {
+	n := 0
+	switch KindOf(v) {
+	case Array:
+		for range Elements(v) {
+			n++
+		}
+	case Object:
+		for range Members(v) {
+			n++
+		}
+	}
+	return n
+}
+
+// SafeInt reads a number that is a safe integer, |n| ≤ 2^53-1.
+func SafeInt(v []byte) (int64, bool) {
+	i, neg := 0, false
+	if len(v) > 0 && v[0] == '-' {
+		neg = true
+		i = 1
+	}
+	if len(v) == i || len(v)-i > 16 {
+		return 0, false
+	}
+	var n int64
+	for ; i < len(v); i++ {
+		if !isDigit(v[i]) {
+			return 0, false
+		}
+		n = n*10 + int64(v[i]-'0')
+	}
+	if n > MaxSafe {
+		return 0, false
+	}
+	if neg {
+		n = -n
+	}
+	return n, true
+}
+
+// Float reads a number.
+func Float(v []byte) (float64, bool) {
+	if KindOf(v) != Number {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(string(v), 64)
+	return f, err == nil
+}
+
+// BoolOf reads true or false.
+func BoolOf(v []byte) (value, ok bool) {
+	switch string(v) {
+	case "true":
+		return true, true
+	case "false":
+		return false, true
+	}
+	return false, false
+}
+
+// Str decodes a string to WTF-8: a lone surrogate is three bytes.
+func Str(v []byte) (string, bool) {
+	if KindOf(v) != String {
+		return "", false
+	}
+	s := v[1 : len(v)-1]
+	if indexBackslash(s) < 0 {
+		return string(s), true
+	}
+	return string(appendDecodedCanonical(make([]byte, 0, len(s)), s)), true
+}
+
+// AppendStr appends a decoded string to dst, which is WTF-8; halves that meet
+// are joined. What is no string appends nothing.
+func AppendStr(dst, v []byte) []byte {
+	if KindOf(v) != String {
+		return dst
+	}
+	s := v[1 : len(v)-1]
+	if lo, ok := escapedHalf(s, 0); ok && isLow(lo) && len(dst) >= 3 {
+		dst = appendJoined(dst, string(appendUnit(nil, lo)))
+		s = s[6:]
+	}
+	return appendDecodedCanonical(dst, s)
+}
+
+// StrEq reports whether v is a string that decodes to s, which must be WTF-8
+// with its halves joined.
+func StrEq(v []byte, s string) bool {
+	if KindOf(v) != String {
+		return false
+	}
+	c := v[1 : len(v)-1]
+	// Decoding never lengthens, and shortens whenever there is an escape.
+	if len(c) <= len(s) {
+		return string(c) == s && strings.IndexByte(s, '\\') < 0
+	}
+	if indexBackslash(c) < 0 {
+		return false
+	}
+	var buf [64]byte
+	return string(appendDecodedCanonical(buf[:0], c)) == s
+}
+
+func indexBackslash(s []byte) int {
+	for i, c := range s {
+		if c == '\\' {
+			return i
+		}
+	}
+	return -1
+}
+
+// appendDecodedCanonical is appendDecoded, safe on content that is no valid
+// string: an accessor must not panic whatever it is given.
+func appendDecodedCanonical(dst, s []byte) []byte {
+	for i := 0; i < len(s); {
+		j := i
+		for j < len(s) && s[j] != '\\' {
+			j++
+		}
+		dst = append(dst, s[i:j]...)
+		if j+1 >= len(s) {
+			return append(dst, s[j:]...)
+		}
+		u, end := decodeEscape(s, j)
+		if end <= j {
+			return append(dst, s[j:]...)
+		}
+		dst = appendUnit(dst, u)
+		i = end
+	}
+	return dst
+}
