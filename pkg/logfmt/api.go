@@ -13,9 +13,27 @@ type Header struct {
 	Origin          *string
 	DelegationDepth *int64
 	AgentPreset     *string
+	Unknown         []string // keys outside the known set, tolerated by every build
 	Pos             Position
-	Facts           uint16
+	Facts           uint16 // jsjson.Facts of the stored record
+	Fault           HeaderFault
 }
+
+// HeaderFault is a set of things that a header alone does not settle: some were
+// legal in some era, some are refused only when a session is built from the log.
+type HeaderFault uint16
+
+const (
+	HeaderJune        HeaderFault = 1 << iota // version 1 of 06-17 to 06-21, older than version 0; no later build appends to such a log
+	HeaderNoDepth                             // delegationDepth is absent: legal before 07-20 19:53
+	HeaderCreatedAt                           // createdAt is a number, but no non-negative safe integer: legal before 07-24 21:14
+	HeaderCwd                                 // cwd is not a string
+	HeaderCwdRelative                         // cwd is absolute neither on POSIX nor on Windows
+	HeaderParent                              // parentSession is not a string
+	HeaderSeed                                // seedLength is not a non-negative safe integer
+	HeaderUnknownKey                          // a key outside the known set, see Unknown
+	HeaderRetired                             // sandboxMode or approvalPolicy of a development build
+)
 
 // Seed is the number of leading events inherited from a parent log.
 func (h *Header) Seed() int64 {

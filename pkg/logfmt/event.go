@@ -1,0 +1,333 @@
+package logfmt
+
+import (
+	"bytes"
+
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+)
+
+// maxSafe is the largest integer that a double holds exactly together with its
+// neighbours: Number.MAX_SAFE_INTEGER.
+const maxSafe = 1<<53 - 1
+
+// shape is what one stored JSON value is, seen as a record.
+type shape byte
+
+const (
+	shapeEvent shape = iota // an object that is not a row
+	shapeRow                // an object whose type is a row tag
+	shapeNull               // the value null, on which the harness stops
+	shapeValue              // any other value: it has no seq
+)
+
+// envelope is the result of one pass over the top-level members of a record.
+// All slices are parts of the canonical record.
+type envelope struct {
+	shape   shape
+	typeTok []byte // the member's value, nil when absent
+	seqTok  []byte
+	timeTok []byte
+	data    []byte
+	seq0    []byte
+	time0   []byte
+	members int // top-level members
+	typ     string
+}
+
+// parseEnvelope reads canonical bytes b into e and env. It keeps no copy.
+func parseEnvelope(b []byte, e *Event, env *envelope, names *nameCache) {
+	*env = envelope{}
+	e.Type, e.Seq, e.Time = "", -1, 0
+	e.Data, e.Op, e.Sources, e.Ignorable, e.Fault = nil, nil, nil, false, 0
+	if len(b) == 0 || b[0] != '{' {
+		env.shape = shapeValue
+		if string(b) == "null" {
+			env.shape = shapeNull
+		}
+		return
+	}
+	var ignorable []byte
+	for i := 1; i < len(b) && b[i] == '"'; i++ {
+		j := jsjson.Skip(b, i)
+		key := b[i:j]
+		i = jsjson.Skip(b, j+1)
+		val := b[j+1 : i]
+		env.members++
+		switch string(key) {
+		case `"type"`:
+			env.typeTok = val
+		case `"seq"`:
+			env.seqTok = val
+		case `"time"`:
+			env.timeTok = val
+		case `"data"`:
+			env.data = val
+		case `"surfaceOp"`:
+			e.Op = val
+		case `"sourceEventSeqs"`:
+			e.Sources = val
+		case `"ignorable"`:
+			ignorable = val
+		case `"seq0"`:
+			env.seq0 = val
+			e.Fault |= FaultExtraKey
+		case `"time0"`:
+			env.time0 = val
+			e.Fault |= FaultExtraKey
+		default:
+			e.Fault |= FaultExtraKey
+		}
+	}
+
+	e.Type = names.intern(env.typeTok)
+	switch e.Type {
+	case rowText, rowReasoning, rowToolCall:
+		env.shape, env.typ = shapeRow, e.Type
+		return
+	}
+	if len(env.typeTok) == 0 || env.typeTok[0] != '"' {
+		e.Fault |= FaultType
+	}
+	if n, ok := safeInt(env.seqTok); ok && n >= 0 {
+		e.Seq = n
+	} else {
+		e.Fault |= FaultSeq
+	}
+	if n, ok := safeInt(env.timeTok); ok {
+		e.Time = n
+		if n < 0 {
+			e.Fault |= FaultTimeNeg
+		}
+	} else {
+		e.Fault |= FaultTime
+	}
+	if e.Data = env.data; e.Data == nil {
+		e.Fault |= FaultNoData
+	}
+	if ignorable != nil {
+		if string(ignorable) == "true" {
+			e.Ignorable = true
+		} else {
+			e.Fault |= FaultIgnorable
+		}
+	}
+	if e.Op != nil {
+		if _, ok := parseOp(e.Op); !ok {
+			e.Fault |= FaultOp
+		}
+	}
+	if e.Sources != nil {
+		e.Fault |= checkSources(e.Sources)
+	}
+}
+
+// safeInt reads an integer of at most 2^53-1 in magnitude. Plain decimals are
+// read here, everything else by jsjson.
+func safeInt(v []byte) (int64, bool) {
+	neg, d := false, v
+	if len(d) > 0 && d[0] == '-' {
+		neg, d = true, d[1:]
+	}
+	if len(d) == 0 || len(d) > 15 {
+		if len(v) == 0 {
+			return 0, false
+		}
+		return jsjson.SafeInt(v)
+	}
+	var n int64
+	for _, c := range d {
+		if c < '0' || c > '9' {
+			return jsjson.SafeInt(v)
+		}
+		n = n*10 + int64(c-'0')
+	}
+	if neg {
+		n = -n
+	}
+	return n, true
+}
+
+// parseOp decodes a surfaceOp: "append", or an object of exactly op, start and
+// end with op "replace" (PHYSICAL §2.3).
+func parseOp(v []byte) (ReplaceOp, bool) {
+	if string(v) == `"append"` {
+		return ReplaceOp{Append: true}, true
+	}
+	var op ReplaceOp
+	if len(v) == 0 || v[0] != '{' {
+		return op, false
+	}
+	members, seen := 0, 0
+	for i := 1; i < len(v) && v[i] == '"'; i++ {
+		j := jsjson.Skip(v, i)
+		key := v[i:j]
+		i = jsjson.Skip(v, j+1)
+		val := v[j+1 : i]
+		members++
+		n, ok := safeInt(val)
+		ok = ok && n >= 0
+		switch string(key) {
+		case `"op"`:
+			if string(val) == `"replace"` {
+				seen |= 1
+			}
+		case `"start"`:
+			if op.Start = n; ok {
+				seen |= 2
+			}
+		case `"end"`:
+			if op.End = n; ok {
+				seen |= 4
+			}
+		}
+	}
+	if members != 3 || seen != 7 {
+		return ReplaceOp{}, false
+	}
+	return op, true
+}
+
+// checkSources says whether v is a list of seqs, a list with [start,end] runs in
+// it, or neither.
+func checkSources(v []byte) EnvelopeFault {
+	if len(v) == 0 || v[0] != '[' {
+		return FaultSources
+	}
+	var fault EnvelopeFault
+	for i := 1; i < len(v) && v[i] != ']'; i++ {
+		j := jsjson.Skip(v, i)
+		el := v[i:j]
+		i = j
+		if el[0] == '[' {
+			if !isRun(el) {
+				return FaultSources
+			}
+			fault = FaultSourceRuns
+			continue
+		}
+		if n, ok := safeInt(el); !ok || n < 0 {
+			return FaultSources
+		}
+	}
+	return fault
+}
+
+// isRun reports whether v is [start,end] of two seqs with start not after end.
+func isRun(v []byte) bool {
+	i := jsjson.Skip(v, 1)
+	if i >= len(v) || v[i] != ',' {
+		return false
+	}
+	j := jsjson.Skip(v, i+1)
+	if j != len(v)-1 {
+		return false
+	}
+	a, ok1 := safeInt(v[1:i])
+	b, ok2 := safeInt(v[i+1 : j])
+	return ok1 && ok2 && a >= 0 && a <= b
+}
+
+// Replace decodes the surfaceOp of the event. It reports false when there is
+// none, or when it is neither "append" nor an exact replace object.
+func (e *Event) Replace() (ReplaceOp, bool) { return parseOp(e.Op) }
+
+// SourceSeqs appends the seqs of sourceEventSeqs to dst. It reports false when
+// there is no such list, or when it is not a list of seqs.
+func (e *Event) SourceSeqs(dst []int64) ([]int64, bool) {
+	v := e.Sources
+	if v == nil || e.Fault&(FaultSources|FaultSourceRuns) != 0 {
+		return dst, false
+	}
+	if len(v) == 0 || v[0] != '[' {
+		return dst, false
+	}
+	n := len(dst)
+	for i := 1; i < len(v) && v[i] != ']'; i++ {
+		j := jsjson.Skip(v, i)
+		s, ok := safeInt(v[i:j])
+		if !ok || s < 0 {
+			return dst[:n], false
+		}
+		dst = append(dst, s)
+		i = j
+	}
+	return dst, true
+}
+
+// Clone returns a copy that stays valid, with one allocation for its bytes where
+// the parts lie inside the whole.
+func (e *Event) Clone() *Event {
+	c := *e
+	c.JSON = bytes.Clone(e.JSON)
+	c.Line = c.JSON
+	if !bytes.Equal(e.Line, e.JSON) {
+		c.Line = bytes.Clone(e.Line)
+	}
+	c.Data = within(c.JSON, e.JSON, e.Data)
+	c.Op = within(c.JSON, e.JSON, e.Op)
+	c.Sources = within(c.JSON, e.JSON, e.Sources)
+	return &c
+}
+
+// within returns the part of dup that part is of whole, or a copy of part when
+// it lies elsewhere.
+func within(dup, whole, part []byte) []byte {
+	if part == nil {
+		return nil
+	}
+	// Slices of one array end at a distance that their capacities tell.
+	if off := cap(whole) - cap(part); off >= 0 && off+len(part) <= len(whole) &&
+		len(part) > 0 && &whole[off] == &part[0] {
+		return dup[off : off+len(part) : off+len(part)]
+	}
+	return bytes.Clone(part)
+}
+
+// AppendEvent appends the JSON of an event in the key order of the live writer:
+// type, seq, time, data, sourceEventSeqs, surfaceOp, ignorable (PHYSICAL §2.3).
+// The slices of e must be canonical; nil ones are left out.
+func AppendEvent(dst []byte, e *Event) []byte {
+	dst = append(dst, `{"type":`...)
+	dst = jsjson.AppendQuote(dst, e.Type)
+	dst = append(dst, `,"seq":`...)
+	dst = appendInt(dst, e.Seq)
+	dst = append(dst, `,"time":`...)
+	dst = appendInt(dst, e.Time)
+	if e.Data != nil {
+		dst = append(append(dst, `,"data":`...), e.Data...)
+	}
+	if e.Sources != nil {
+		dst = append(append(dst, `,"sourceEventSeqs":`...), e.Sources...)
+	}
+	if e.Op != nil {
+		dst = append(append(dst, `,"surfaceOp":`...), e.Op...)
+	}
+	if e.Ignorable {
+		dst = append(dst, `,"ignorable":true`...)
+	}
+	return append(dst, '}')
+}
+
+// nameCache interns event types: known ones are constants, a limited number of
+// others is remembered, so that a type costs no allocation per event.
+type nameCache map[string]string
+
+func (c *nameCache) intern(tok []byte) string {
+	if s := internType(tok); s != "" {
+		return s
+	}
+	if len(tok) < 2 || tok[0] != '"' {
+		return ""
+	}
+	if s, ok := (*c)[string(tok)]; ok {
+		return s
+	}
+	s, _ := jsjson.Str(tok)
+	if *c == nil {
+		*c = make(nameCache)
+	}
+	if len(*c) < 256 {
+		(*c)[string(tok)] = s
+	}
+	return s
+}

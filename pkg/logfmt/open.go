@@ -1,0 +1,427 @@
+package logfmt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Options says how logs are opened. The zero value is ready.
+type Options struct {
+	// Skip, when set, is told of every file in a directory that is not read as a
+	// log, with the reason.
+	Skip func(path, reason string)
+}
+
+// A Log is one opened log. Header, Container and the problems of opening are
+// known at once; the rest comes with Events.
+type Log struct {
+	Path      string // as given by the caller; "-" is standard input
+	Container Container
+	Header    *Header // nil when there is no usable one
+
+	scan    scanner
+	opening []*Defect // found before the first event
+	stop    bool      // no events are read
+	first   source    // positioned behind the header; used by the first Events
+	reopen  func() (source, error)
+}
+
+// Class is the physical soundness of the log, as far as it was read.
+func (l *Log) Class() Class { return l.scan.class() }
+
+// Defects lists the damage in order of appearance, as far as the log was read.
+func (l *Log) Defects() []*Defect { return l.scan.defects }
+
+// Kept is the number of events the harness would keep: those before the first
+// defect.
+func (l *Log) Kept() int64 { return l.scan.kept }
+
+// Committed is the byte offset behind the last record the harness would keep.
+// A harness that continues a torn log cuts it there.
+func (l *Log) Committed() int64 { return l.scan.committed }
+
+// Close releases the log. It need not be called on logs that Open yields.
+func (l *Log) Close() error {
+	if l.first == nil {
+		return nil
+	}
+	src := l.first
+	l.first = nil
+	return src.close()
+}
+
+// Events reads the log from its first event to its end. Each step yields an
+// event or a defect; a defect comes before the events of its record. Reading
+// goes on behind defects. An event is valid until the next step.
+//
+// A file may be read several times; a stream yields a defect the second time.
+func (l *Log) Events() iter.Seq2[*Event, *Defect] {
+	return func(yield func(*Event, *Defect) bool) {
+		l.reset()
+		for _, d := range l.scan.defects {
+			if !yield(nil, d) {
+				return
+			}
+		}
+		if l.stop {
+			l.Close()
+			return
+		}
+		src := l.first
+		l.first = nil
+		if src == nil {
+			var err error
+			if src, err = l.reopen(); err != nil {
+				yield(nil, l.unreadable(err))
+				return
+			}
+		}
+		defer src.close()
+
+		s := &l.scan
+		var rec record
+		for {
+			if err := src.next(&rec); err == io.EOF {
+				return
+			} else if err != nil {
+				yield(nil, l.unreadable(err))
+				return
+			}
+			if d := s.judge(&rec, src); d != nil && !yield(nil, d) {
+				return
+			}
+			for i := range rec.count() {
+				e := rec.member(i)
+				e.AfterDamage = s.damaged
+				if e.Fault&FaultSourceRuns != 0 && !s.unsupported {
+					s.unsupported = true
+					d := s.add(&Defect{Rule: RuleFormat, Class: Unsupported, Pos: rec.pos, Seq: e.Seq,
+						Message: "sourceEventSeqs holds [start,end] ranges, as builds after 2026-08-21 write them: this build does not expand them",
+						Hint:    "the sources of such events are not judged"})
+					if !yield(nil, d) {
+						return
+					}
+				}
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// reset starts the scan again with what opening found.
+func (l *Log) reset() {
+	l.scan = scanner{file: l.Path, lastFirst: -1}
+	s := &l.scan
+	if l.Header != nil {
+		s.committed = l.Header.Pos.Offset + l.Header.Pos.Length
+	}
+	for _, d := range l.opening {
+		s.add(d)
+		switch d.Class {
+		case Corrupt:
+			s.damaged, s.corrupt = true, true
+		case Unsupported:
+			s.unsupported = true
+		case Unreadable:
+			s.damaged, s.unreadable = true, true
+		}
+	}
+}
+
+func (l *Log) unreadable(err error) *Defect {
+	l.scan.damaged, l.scan.unreadable = true, true
+	return l.scan.add(&Defect{Rule: RuleRead, Class: Unreadable, Err: err, Seq: l.scan.expect,
+		Pos:     Position{Offset: l.scan.committed, Frame: -1, FrameAt: -1, Row: -1, Member: -1},
+		Message: "reading failed: " + err.Error()})
+}
+
+// NewReader opens a log that comes as a stream, under a name for messages. It
+// reads the header, and waits for the line behind it.
+//
+// An error means that nothing could be read at all. Damage is no error.
+func NewReader(r io.Reader, name string, o Options) (*Log, error) {
+	c, _ := r.(io.Closer)
+	l := &Log{Path: name}
+	l.reopen = func() (source, error) {
+		return nil, errors.New("a stream can be read only once")
+	}
+	return l, l.open(r, c)
+}
+
+// OpenFile opens the log in one file, whatever its container, or standard input
+// when path is "-". The caller closes it. A path that holds several logs needs
+// Open.
+func OpenFile(path string, o Options) (*Log, error) {
+	if path == "-" {
+		// Standard input is not ours to close.
+		return NewReader(struct{ io.Reader }{os.Stdin}, path, o)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if st, err := f.Stat(); err != nil || st.IsDir() {
+		f.Close()
+		if err == nil {
+			err = &fs.PathError{Op: "open", Path: path, Err: errors.New("is a directory")}
+		}
+		return nil, err
+	}
+	l := &Log{Path: path}
+	l.reopen = func() (source, error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		src := newLineSource(f, f)
+		if l.Header == nil && !l.skipFirst() {
+			return src, nil
+		}
+		_, _, err = src.lines.next()
+		return src, err
+	}
+	if err := l.open(f, f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Open yields every log at path: the one in a file or on standard input ("-"),
+// or those in the files named session*.jsonl of a directory and the directories
+// in it, in order of their names. An error stands for a path or log that could
+// not be opened; the iteration goes on behind it. A log is closed when its step
+// ends.
+func Open(path string, o Options) iter.Seq2[*Log, error] {
+	return func(yield func(*Log, error) bool) {
+		step := func(p string) bool {
+			l, err := OpenFile(p, o)
+			if err != nil {
+				return yield(nil, err)
+			}
+			defer l.Close()
+			return yield(l, nil)
+		}
+		if path == "-" {
+			step(path)
+			return
+		}
+		st, err := os.Stat(path)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if !st.IsDir() {
+			step(path)
+			return
+		}
+		skip := func(p, reason string) {
+			if o.Skip != nil {
+				o.Skip(p, reason)
+			}
+		}
+		root := path
+		// WalkDir does not follow a link given as its root; a trailing slash does.
+		if ls, err := os.Lstat(path); err == nil && ls.Mode()&fs.ModeSymlink != 0 {
+			root = path + string(filepath.Separator)
+		}
+		filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				if !yield(nil, err) {
+					return fs.SkipAll
+				}
+				if d != nil && d.IsDir() {
+					return fs.SkipDir
+				}
+			case d.IsDir():
+				// Left behind by a crash while a directory was made (PHYSICAL §1.6).
+				if strings.HasPrefix(d.Name(), ".dsh-mkdir-") {
+					skip(p, "staging directory")
+					return fs.SkipDir
+				}
+			case !d.Type().IsRegular():
+				skip(p, "not a regular file")
+			case !isLogName(d.Name()):
+				skip(p, "not named session*.jsonl")
+			default:
+				if !step(p) {
+					return fs.SkipAll
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// isLogName reports whether a directory entry is taken for a log.
+func isLogName(name string) bool {
+	return strings.HasPrefix(name, "session") && strings.HasSuffix(name, ".jsonl")
+}
+
+// A kind is a container as its first bytes show it (PHYSICAL §10).
+type kind struct {
+	magic     string
+	container Container
+	what      string
+}
+
+// kinds lists the containers that are told by magic bytes. Anything else is taken
+// for lines.
+var kinds = []kind{
+	{"\x28\xb5\x2f\xfd", Zstd, "a Zstandard log"},
+	{"SQLite format 3\x00", SQLite, "an SQLite database"},
+	{"PK\x03\x04", ZIP, "a ZIP archive"},
+	{"PK\x05\x06", ZIP, "an empty ZIP archive"},
+}
+
+// sniffLen is how many bytes the first look takes.
+const sniffLen = 512
+
+// open looks at the first bytes and opens what they are. It sets everything of
+// the log but Path and reopen.
+func (l *Log) open(r io.Reader, c io.Closer) error {
+	head := make([]byte, sniffLen)
+	n, err := io.ReadFull(r, head)
+	head = head[:n]
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return err
+	}
+	for _, k := range kinds {
+		if bytes.HasPrefix(head, []byte(k.magic)) {
+			l.Container = k.container
+			l.refuse(Unsupported, RuleFormat, k.what+": this build reads plain JSONL only", "")
+			if c != nil {
+				c.Close()
+			}
+			return nil
+		}
+	}
+	rest := io.Reader(r)
+	if err != nil {
+		rest = bytes.NewReader(nil)
+	}
+	l.Container = Plain
+	if notText(head) {
+		l.refuse(Unreadable, RuleHeader, "not a session log: binary data of no known kind", "")
+		if c != nil {
+			c.Close()
+		}
+		return nil
+	}
+	l.first = newLineSource(io.MultiReader(bytes.NewReader(head), rest), c)
+	return l.openLines(l.first.(*lineSource))
+}
+
+// openLines reads the header record from the first line of src.
+func (l *Log) openLines(src *lineSource) error {
+	defer l.reset()
+	line, torn, err := src.lines.next()
+	pos := src.pos()
+	switch {
+	case err == io.EOF:
+		pos.Line = 1
+		l.refuse(Corrupt, RuleHeader, "the file is empty, expected a header record", "nothing was ever written, or the content is lost")
+		l.opening[0].Pos = pos
+		return nil
+	case err != nil:
+		return err
+	case torn:
+		h, d := parseHeader(line, pos)
+		msg := fmt.Sprintf("header record: cut after %d bytes, expected the rest of it and a line feed", len(line))
+		if h != nil {
+			msg = "header record: no line feed behind it"
+		}
+		at := int64(len(line))
+		if d != nil && !headerish(line) {
+			if d.Class == Unsupported {
+				l.opening, l.stop = []*Defect{d}, true
+				return nil
+			}
+			if d.Err != nil {
+				l.refuse(Unreadable, RuleHeader, "not a session log: "+strings.TrimPrefix(d.Message, "header record: "), "")
+				l.opening[0].Pos, l.opening[0].At = pos, d.At
+				return nil
+			}
+			msg, at = d.Message, d.At
+		}
+		l.refuse(Corrupt, RuleHeader, msg, "the harness opens no log without a complete first line")
+		l.opening[0].Pos, l.opening[0].At = pos, at
+		return nil
+	}
+
+	h, d := parseHeader(line, pos)
+	l.Header = h
+	if d != nil {
+		l.opening = append(l.opening, d)
+	}
+	second, more := src.lines.peek()
+	switch {
+	case more && isProjected(second) && (d == nil || headerish(line)):
+		l.Container = Golden
+		l.opening = []*Defect{{Rule: RuleFormat, Class: Unsupported, Pos: pos, Seq: -1,
+			Message: "a projected repository fixture: its rows have neither seq nor time, this build does not rebuild them"}}
+		l.stop = true
+	case d != nil && d.Class == Unsupported && (h == nil || h.Fault&HeaderRetired == 0):
+		l.stop = true
+	case d != nil && d.Err != nil && !headerish(line) && !(more && looksLikeRecord(second)):
+		d.Class = Unreadable
+		d.Message = "not a session log: " + strings.TrimPrefix(d.Message, "header record: ")
+		d.Hint = ""
+		l.stop = true
+	}
+	return nil
+}
+
+// skipFirst reports whether the first line is not an event even though it is no
+// header.
+func (l *Log) skipFirst() bool { return true }
+
+// refuse makes the log one without events.
+func (l *Log) refuse(class Class, rule, message, hint string) {
+	l.opening = []*Defect{{Rule: rule, Class: class, Seq: -1, Message: message, Hint: hint,
+		Pos: Position{Frame: -1, FrameAt: -1, Row: -1, Member: -1}}}
+	l.stop = true
+	l.reset()
+}
+
+// notText reports whether bytes cannot be the start of any log: they hold a NUL
+// and do not begin like JSON.
+func notText(head []byte) bool {
+	t := bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
+	return len(t) > 0 && t[0] != '{' && bytes.IndexByte(t, 0) >= 0
+}
+
+// headerish reports whether a line that is no header at least starts like one.
+func headerish(line []byte) bool {
+	const start = `{"type":"session"`
+	n := min(len(line), len(start))
+	return n > 0 && string(line[:n]) == start[:n] || bytes.Contains(line, []byte(`"type":"session"`))
+}
+
+// looksLikeRecord reports whether a line reads as an event or a packed row.
+func looksLikeRecord(line []byte) bool {
+	var rec record
+	rec.parse(line, Position{})
+	return rec.defect == nil && !rec.value && (rec.packed || rec.event.Seq >= 0)
+}
+
+// isProjected reports whether a line is a row of a projected fixture: an event
+// or packed row without seq and time, its keys beginning type, data (PHYSICAL
+// §1.7).
+func isProjected(line []byte) bool {
+	var rec record
+	rec.parse(line, Position{})
+	env := &rec.env
+	return !rec.value && env.shape != shapeValue && env.typeTok != nil && env.data != nil && bytes.HasPrefix(line, []byte(`{"type":`)) &&
+		env.seqTok == nil && env.timeTok == nil && env.seq0 == nil && env.time0 == nil
+}

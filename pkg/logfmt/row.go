@@ -1,0 +1,233 @@
+package logfmt
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+)
+
+func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }
+
+// row is a decoded packed row: a run of chunk deltas that share everything but
+// seq, time and text (PHYSICAL §4). Its slices are parts of the record.
+type row struct {
+	tag     string
+	seq0    int64
+	time0   int64
+	turn    []byte
+	step    []byte
+	index   []byte
+	id      []byte // of a tool call
+	name    []byte // of a tool call, nil when absent
+	dt      []byte // the array
+	texts   []byte // the array: texts or args
+	members int
+
+	// The walk over the members.
+	at     int // members already expanded
+	time   int64
+	dtAt   int // offset of the next difference in dt
+	textAt int // offset of the next string in texts
+}
+
+// A rowError says which check of PHYSICAL §4.4 a row fails.
+type rowError struct{ tag, why string }
+
+func (e *rowError) Error() string { return "malformed " + e.tag + " storage row: " + e.why }
+
+// decode fills r from the envelope of a record whose type is a row tag, making
+// the checks of PHYSICAL §4.4 in their order. With overflow the record held a
+// number beyond the doubles, which is a number to the harness although it is
+// written back as null.
+func (r *row) decode(env *envelope, overflow bool) error {
+	*r = row{tag: env.typ}
+	bad := func(why string) error { return &rowError{env.typ, why} }
+	if env.members != 4 || env.seq0 == nil || env.time0 == nil || env.data == nil {
+		return bad("envelope must be exactly {type, seq0, time0, data}")
+	}
+	var ok bool
+	if r.seq0, ok = safeInt(env.seq0); !ok || r.seq0 < 0 {
+		return bad("seq0 must be a non-negative safe integer")
+	}
+	if r.time0, ok = safeInt(env.time0); !ok {
+		return bad("time0 must be a safe integer")
+	}
+	return r.decodeData(env.data, overflow)
+}
+
+// decodeData reads the data of a row; seq0, time0 and tag are set. It is the
+// part that SQLite rows share.
+func (r *row) decodeData(data []byte, overflow bool) error {
+	bad := func(why string) error { return &rowError{r.tag, why} }
+	if len(data) == 0 || data[0] != '{' {
+		return bad("data must be an object")
+	}
+	tool := r.tag == rowToolCall
+	payload := "texts"
+	if tool {
+		payload = "args"
+	}
+	members, known := 0, 0
+	for i := 1; i < len(data) && data[i] == '"'; i++ {
+		j := jsjson.Skip(data, i)
+		key := data[i:j]
+		i = jsjson.Skip(data, j+1)
+		val := data[j+1 : i]
+		members++
+		switch string(key) {
+		case `"turn"`:
+			r.turn = val
+		case `"step"`:
+			r.step = val
+		case `"index"`:
+			r.index = val
+		case `"dt"`:
+			r.dt = val
+		case `"id"`:
+			if !tool {
+				continue
+			}
+			r.id = val
+		case `"name"`:
+			if !tool {
+				continue
+			}
+			r.name = val
+		case `"texts"`:
+			if tool {
+				continue
+			}
+			r.texts = val
+		case `"args"`:
+			if !tool {
+				continue
+			}
+			r.texts = val
+		default:
+			continue
+		}
+		known++
+	}
+	all := r.turn != nil && r.step != nil && r.index != nil && r.dt != nil && r.texts != nil && known == members
+	if tool {
+		if !all || r.id == nil {
+			return bad("data must be exactly {turn, step, index, id, name?, dt, args}")
+		}
+		if r.id[0] != '"' || r.name != nil && r.name[0] != '"' {
+			return bad("id (and name when present) must be strings")
+		}
+	} else if !all {
+		return bad("data must be exactly {turn, step, index, dt, texts}")
+	}
+	if !isNumber(r.turn, overflow) || !isNumber(r.step, overflow) || !isNumber(r.index, overflow) {
+		return bad("turn/step/index must be numbers")
+	}
+
+	r.members = 0
+	if r.texts[0] == '[' {
+		for i := 1; i < len(r.texts) && r.texts[i] != ']'; i++ {
+			if r.texts[i] != '"' {
+				r.members = 0
+				break
+			}
+			i = jsjson.Skip(r.texts, i)
+			r.members++
+		}
+	}
+	if r.members == 0 {
+		return bad(payload + " must be a non-empty string array")
+	}
+	if r.dt[0] != '[' {
+		return bad("dt must be an array of safe integers")
+	}
+	gaps := 0
+	for i := 1; i < len(r.dt) && r.dt[i] != ']'; i++ {
+		j := jsjson.Skip(r.dt, i)
+		if _, ok := safeInt(r.dt[i:j]); !ok {
+			return bad("dt must be an array of safe integers")
+		}
+		gaps++
+		i = j
+	}
+	if gaps != r.members-1 {
+		return bad(fmt.Sprintf("dt length %d does not match %d members", gaps, r.members))
+	}
+	// In doubles and from left to right, as the harness computes it: 2^53-1 with
+	// two members passes.
+	if last := float64(r.seq0) + float64(r.members) - 1; last > maxSafe {
+		return bad("member seqs must stay safe integers")
+	}
+	t := r.time0
+	for i := 1; i < len(r.dt) && r.dt[i] != ']'; i++ {
+		j := jsjson.Skip(r.dt, i)
+		d, _ := safeInt(r.dt[i:j])
+		if t += d; t > maxSafe || t < -maxSafe {
+			return bad("member times must stay safe integers")
+		}
+		i = j
+	}
+	r.rewind()
+	return nil
+}
+
+// isNumber reports whether canonical v is a number.
+func isNumber(v []byte, overflow bool) bool {
+	return len(v) > 0 && (v[0] == '-' || v[0] >= '0' && v[0] <= '9' || overflow && v[0] == 'n')
+}
+
+func (r *row) rewind() { r.at, r.time, r.dtAt, r.textAt = 0, r.time0, 1, 1 }
+
+// next expands the next member into e, its JSON into buf, which it returns
+// grown. The caller sees to it that a member is left.
+func (r *row) next(e *Event, buf []byte) []byte {
+	if r.at > 0 {
+		j := jsjson.Skip(r.dt, r.dtAt)
+		d, _ := safeInt(r.dt[r.dtAt:j])
+		r.time += d
+		r.dtAt = j + 1
+	}
+	j := jsjson.Skip(r.texts, r.textAt)
+	text := r.texts[r.textAt:j]
+	r.textAt = j + 1
+
+	e.Type = TypeAssistantChunk
+	e.Seq = r.seq0 + int64(r.at)
+	e.Time = r.time
+	e.Op, e.Sources, e.Ignorable, e.Fault = nil, nil, false, 0
+	if e.Time < 0 {
+		e.Fault = FaultTimeNeg
+	}
+	e.Pos.Member = r.at
+	r.at++
+
+	b := append(buf[:0], `{"type":"assistant/chunk","seq":`...)
+	b = appendInt(b, e.Seq)
+	b = append(b, `,"time":`...)
+	b = appendInt(b, e.Time)
+	b = append(b, `,"data":`...)
+	start := len(b)
+	b = append(append(b, `{"turn":`...), r.turn...)
+	b = append(append(b, `,"step":`...), r.step...)
+	switch r.tag {
+	case rowText:
+		b = append(b, `,"chunk":{"type":"text-delta","index":`...)
+		b = append(append(b, r.index...), `,"text":`...)
+	case rowReasoning:
+		b = append(b, `,"chunk":{"type":"reasoning-delta","index":`...)
+		b = append(append(b, r.index...), `,"text":`...)
+	default:
+		b = append(b, `,"chunk":{"type":"tool-call-delta","index":`...)
+		b = append(append(b, r.index...), `,"id":`...)
+		b = append(b, r.id...)
+		if r.name != nil {
+			b = append(append(b, `,"name":`...), r.name...)
+		}
+		b = append(b, `,"argumentsDelta":`...)
+	}
+	b = append(b, text...)
+	b = append(b, "}}}"...)
+	e.JSON = b
+	e.Data = b[start : len(b)-1]
+	return b
+}

@@ -1,0 +1,450 @@
+package logfmt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+)
+
+// Rules that physical damage breaks. Ids are forever.
+const (
+	RuleHeader = "LOG-HEADER" // no usable header record
+	RuleSeq    = "LOG-SEQ"    // seq is not the next index
+	RuleFormat = "LOG-FORMAT" // a generation, container or encoding that is recognised but not read
+	RuleRead   = "LOG-READ"   // the bytes could not be read
+	RuleJSON   = "LINE-JSON"  // a line is not JSON
+	RuleBlank  = "LINE-BLANK" // a line holds nothing
+	RuleValue  = "LINE-VALUE" // a line is JSON, but no object
+	RuleRow    = "LINE-ROW"   // a packed row fails a check of PHYSICAL §4.4
+	RuleTorn   = "LINE-TORN"  // the last line is not ended by a line feed
+)
+
+// A source yields the stored records of one log in order, whatever the
+// container. It decodes them; the scanner judges them.
+type source interface {
+	// next fills rec with the next record, whose slices are valid until the next
+	// call. It returns io.EOF after the last, any other error when the bytes
+	// cannot be read.
+	next(rec *record) error
+	// peekSeq tells the first seq of the record that follows, if that is cheap to
+	// know. It only sharpens messages.
+	peekSeq() (int64, bool)
+	// close releases what the source holds.
+	close() error
+}
+
+// record is one stored record: a line, or a row of a table. Exactly one of the
+// four forms holds: broken (defect), a JSON value that is no object (value), a
+// packed row (packed), or one event.
+type record struct {
+	pos    Position
+	line   []byte // stored bytes without line feed
+	facts  uint16
+	defect *Defect // the record does not decode
+	value  bool    // a JSON value without seq; null is fatal to the harness
+	null   bool
+	packed bool
+	event  Event
+	row    row
+	// got is what stands where seq should, as canonical JSON; nil when absent.
+	got []byte
+	// strict marks records of a region in which any damage is corruption, even
+	// behind the last turn/end: the complete frames of a Zstandard log
+	// (PHYSICAL §3.3).
+	strict bool
+
+	buf   []byte // canonical form, when line is not canonical
+	exp   []byte // JSON of the current member
+	env   envelope
+	names nameCache
+}
+
+// first is the seq of the first event of the record, -1 when it has none.
+func (r *record) first() int64 {
+	switch {
+	case r.value:
+		return -1
+	case r.packed:
+		return r.row.seq0
+	}
+	return r.event.Seq
+}
+
+// count is the number of events in the record.
+func (r *record) count() int {
+	switch {
+	case r.defect != nil || r.value:
+		return 0
+	case r.packed:
+		return r.row.members
+	}
+	return 1
+}
+
+// member makes event i of the record the current one; members come in order.
+func (r *record) member(i int) *Event {
+	e := &r.event
+	if r.packed {
+		if i == 0 {
+			r.row.rewind()
+			e.Facts, e.Line, e.Pos = r.facts, r.line, r.pos
+		}
+		r.exp = r.row.next(e, r.exp)
+	}
+	return e
+}
+
+// parse decodes a stored line into the record. Position and line are set by
+// parse; strict is left alone.
+func (r *record) parse(line []byte, pos Position) {
+	r.pos, r.line = pos, line
+	r.defect, r.value, r.null, r.packed, r.got, r.facts = nil, false, false, false, nil, 0
+	facts, err := jsjson.Check(line)
+	if err != nil {
+		r.defect = jsonDefect(line, err)
+		return
+	}
+	canon := line
+	if !facts.Canonical() {
+		r.buf, _, err = jsjson.AppendStringify(r.buf[:0], line)
+		if err != nil { // Check accepted it
+			r.defect = jsonDefect(line, err)
+			return
+		}
+		canon = r.buf
+	}
+	r.facts = uint16(facts)
+	e := &r.event
+	parseEnvelope(canon, e, &r.env, &r.names)
+	switch r.env.shape {
+	case shapeNull:
+		r.value, r.null = true, true
+	case shapeValue:
+		r.value = true
+	case shapeRow:
+		r.packed = true
+		r.got = r.env.seq0
+		if err := r.row.decode(&r.env, facts&jsjson.NumberOverflow != 0); err != nil {
+			r.defect = &Defect{Rule: RuleRow, Class: Corrupt, Message: err.Error(), Err: err}
+		}
+	case shapeEvent:
+		r.got = r.env.seqTok
+		e.JSON, e.Line, e.Pos, e.Facts = canon, line, pos, r.facts
+	}
+}
+
+// jsonDefect describes a line that is not JSON.
+func jsonDefect(line []byte, err error) *Defect {
+	if len(bytes.TrimLeft(line, " \t\r")) == 0 {
+		return &Defect{Rule: RuleBlank, Class: Corrupt, Err: err,
+			Message: "blank line, expected a record"}
+	}
+	d := &Defect{Rule: RuleJSON, Class: Corrupt, Err: err, Message: "not valid JSON"}
+	if se := (*jsjson.SyntaxError)(nil); errors.As(err, &se) {
+		d.At = int64(se.Offset)
+		d.Message = fmt.Sprintf("not valid JSON: expected %s, got %s", se.Want, se.Got)
+	}
+	return d
+}
+
+// lineSource reads records that are lines: plain JSONL, or the text of a
+// decompressed log.
+type lineSource struct {
+	lines  lineReader
+	closer io.Closer
+	// place, when set, completes the position of a line and says whether it lies
+	// in a strict region.
+	place func(pos *Position) (strict bool)
+}
+
+func newLineSource(r io.Reader, c io.Closer) *lineSource {
+	return &lineSource{lines: lineReader{r: r}, closer: c}
+}
+
+func (s *lineSource) pos() Position {
+	return Position{
+		Line: s.lines.line, Offset: s.lines.offset(), Length: int64(s.lines.end - s.lines.start),
+		Frame: -1, FrameAt: -1, Row: -1, Member: -1,
+	}
+}
+
+func (s *lineSource) next(rec *record) error {
+	line, torn, err := s.lines.next()
+	if err != nil {
+		return err
+	}
+	pos := s.pos()
+	rec.strict = s.place != nil && s.place(&pos)
+	if !torn {
+		rec.parse(line, pos)
+		return nil
+	}
+	// The harness never looks at a line without line feed. Whether it would have
+	// been whole is worth knowing.
+	rec.parse(line, pos)
+	d := &Defect{Rule: RuleTorn, Class: Torn, Seq: -1, At: int64(len(line)),
+		Message: fmt.Sprintf("the last line is cut after %d bytes: expected the rest of a record and a line feed", len(line)),
+		Hint:    "the write was cut short; everything before this line is kept",
+	}
+	switch {
+	case rec.defect == nil && !rec.value:
+		d.Message = "the last line has no line feed: it reads as a whole record, but the harness drops it"
+	case len(bytes.Trim(line, "\x00")) == 0:
+		d.At = 0
+		d.Message = fmt.Sprintf("the file ends in %d zero bytes, expected a record or the end", len(line))
+	}
+	rec.defect, rec.packed, rec.value, rec.null = d, false, false, false
+	return nil
+}
+
+func (s *lineSource) peekSeq() (int64, bool) {
+	line, ok := s.lines.peek()
+	if !ok {
+		return 0, false
+	}
+	// Another record, so that the current one stays as it is.
+	var next record
+	next.parse(line, Position{})
+	if n := next.first(); next.defect == nil && n >= 0 {
+		return n, true
+	}
+	return 0, false
+}
+
+func (s *lineSource) close() error {
+	if s.closer == nil {
+		return nil
+	}
+	return s.closer.Close()
+}
+
+// scanner applies the committed-region rule of PHYSICAL §2.5 to records. It is
+// the same machine for every container.
+//
+// To the harness everything from the first defect on is lost, and the log is
+// corrupt when a record holding turn/end lies at or behind it. The scanner reads
+// on instead, and finds its place in the numbering again, so that each further
+// defect is one of its own.
+type scanner struct {
+	file string
+
+	expect    int64 // the next seq
+	high      int64 // one more than the highest seq seen
+	loose     bool  // the last record did not decode: how many events it held is unknown
+	kept      int64
+	committed int64 // offset behind the last kept record
+
+	damaged     bool // a defect was seen
+	corrupt     bool
+	torn        bool
+	unsupported bool
+	unreadable  bool
+	defects     []*Defect
+
+	records   int64    // judged so far
+	lastPos   Position // of the record before
+	lastFirst int64    // its first seq, -1 when unknown
+	passed    []span   // seqs that were passed over, the latest few
+}
+
+// span is a range of seqs [from,to) that a gap passed over.
+type span struct {
+	from, to int64
+	record   int64 // number of the record behind the gap
+	pos      Position
+	told     bool // the defect says that they follow
+}
+
+func (s *scanner) class() Class {
+	switch {
+	case s.unreadable:
+		return Unreadable
+	case s.corrupt:
+		return Corrupt
+	case s.unsupported:
+		return Unsupported
+	case s.torn:
+		return Torn
+	}
+	return Intact
+}
+
+// add records a defect and what it makes of the log by itself.
+func (s *scanner) add(d *Defect) *Defect {
+	d.File = s.file
+	s.defects = append(s.defects, d)
+	return d
+}
+
+// damage records a defect of a record: the log is torn by it, until a turn/end
+// follows.
+func (s *scanner) damage(rec *record, d *Defect) *Defect {
+	d.Pos, d.Seq = rec.pos, s.expect
+	s.damaged, s.torn = true, true
+	if rec.strict || rec.null {
+		s.corrupt = true
+	}
+	return s.add(d)
+}
+
+// judge takes the next record. It returns the defect that begins with it, if
+// any; events of the record follow the defect.
+func (s *scanner) judge(rec *record, src source) *Defect {
+	s.records++
+	if s.damaged && rec.hasTurnEnd() {
+		s.corrupt = true
+	}
+	if rec.defect != nil {
+		if rec.defect.Rule != RuleTorn {
+			s.loose = true
+		}
+		if rec.defect.Hint == "" {
+			rec.defect.Hint = "the harness loses this line and everything behind it"
+		}
+		s.lastFirst = -1
+		return s.damage(rec, rec.defect)
+	}
+	first, n := rec.first(), int64(rec.count())
+	if first == s.expect && !rec.value {
+		s.advance(rec, first, n)
+		return nil
+	}
+	d := s.gap(rec, src, first)
+	if d != nil {
+		d = s.damage(rec, d)
+		if rec.hasTurnEnd() {
+			s.corrupt = true
+		}
+	}
+	if rec.value || first < 0 {
+		s.loose = true
+		s.lastFirst = -1
+		return d
+	}
+	s.advance(rec, first, n)
+	return d
+}
+
+// advance takes the events first to first+n-1 as read.
+func (s *scanner) advance(rec *record, first, n int64) {
+	s.loose = false
+	s.expect = first + n
+	if s.expect > s.high {
+		s.high = s.expect
+	}
+	s.lastFirst, s.lastPos = first, rec.pos
+	if !s.damaged {
+		s.kept += n
+		s.committed = rec.pos.Offset + rec.pos.Length
+	}
+}
+
+// gap describes a record whose first seq is not the expected one. It returns nil
+// when the place in the numbering is found again after an earlier defect.
+func (s *scanner) gap(rec *record, src source, first int64) *Defect {
+	d := &Defect{Rule: RuleSeq, Class: Corrupt}
+	switch {
+	case rec.null:
+		d.Rule = RuleValue
+		d.Message = fmt.Sprintf("the line is null, expected the event with seq %d", s.expect)
+		d.Hint = "the harness fails on a null line wherever it stands; remove it"
+	case rec.value:
+		d.Rule = RuleValue
+		d.Message = fmt.Sprintf("the line is %s, expected an object with seq %d", kindName(rec.line), s.expect)
+	case first < 0 && rec.got == nil:
+		d.Message = fmt.Sprintf("the event has no seq, expected seq %d", s.expect)
+	case first < 0:
+		d.Message = fmt.Sprintf("seq is %s, expected %d", clip(rec.got), s.expect)
+	case first > s.expect:
+		if s.loose && first >= s.expect || first == s.high {
+			// The events between were in the line that did not decode, or this is
+			// where the numbering had got to before it went back.
+			return nil
+		}
+		n := first - s.expect
+		what := fmt.Sprintf("%d events are missing", n)
+		if n == 1 {
+			what = "one event is missing"
+		}
+		next, ok := src.peekSeq()
+		told := ok && next == s.expect
+		if told {
+			what = fmt.Sprintf("seq %d stands in the record behind it, the order is wrong", next)
+		}
+		d.Message = fmt.Sprintf("expected seq %d, got %d: %s", s.expect, first, what)
+		s.pass(span{s.expect, first, s.records, rec.pos, told})
+	case s.passedOver(first) != nil:
+		p := s.passedOver(first)
+		if p.told && p.record == s.records-1 {
+			return nil // half of a pair that was reported with the other half
+		}
+		d.Message = fmt.Sprintf("expected seq %d, got %d: it comes late, it was passed over at %s", s.expect, first, where(p.pos))
+	case first == 0:
+		d.Message = fmt.Sprintf("expected seq %d, got 0: the numbering starts again, as if another log was appended", s.expect)
+	case first == s.lastFirst:
+		d.Message = fmt.Sprintf("expected seq %d, got %d: the seq of the record before it, at %s, is used again", s.expect, first, where(s.lastPos))
+	default:
+		d.Message = fmt.Sprintf("expected seq %d, got %d: the numbering goes back", s.expect, first)
+	}
+	return d
+}
+
+// pass notes seqs that were passed over, so that a record that comes late is
+// recognised. Only the latest few are kept.
+func (s *scanner) pass(p span) {
+	if len(s.passed) == 8 {
+		s.passed = append(s.passed[:0], s.passed[1:]...)
+	}
+	s.passed = append(s.passed, p)
+}
+
+// passedOver returns the gap that seq was passed over in, or nil.
+func (s *scanner) passedOver(seq int64) *span {
+	for i := range s.passed {
+		if p := &s.passed[i]; seq >= p.from && seq < p.to {
+			return p
+		}
+	}
+	return nil
+}
+
+// where names a place for a message.
+func where(p Position) string {
+	if p.Line > 0 {
+		return fmt.Sprintf("line %d", p.Line)
+	}
+	return fmt.Sprintf("row %d", p.Row)
+}
+
+// hasTurnEnd reports whether the record holds a turn/end. Packed rows never do.
+func (r *record) hasTurnEnd() bool {
+	return r.defect == nil && !r.value && !r.packed && r.event.Type == TypeTurnEnd
+}
+
+// kindName names a JSON value that is no object.
+func kindName(line []byte) string {
+	b := bytes.TrimLeft(line, " \t\r")
+	if len(b) > 0 {
+		switch c := b[0]; {
+		case c == '[':
+			return "an array"
+		case c == '"':
+			return "a string"
+		case c == 't' || c == 'f':
+			return "a boolean"
+		}
+	}
+	return "a number"
+}
+
+// clip shortens a value for a message.
+func clip(v []byte) string {
+	const most = 40
+	if len(v) <= most {
+		return string(v)
+	}
+	return string(bytes.ToValidUTF8(v[:most], nil)) + "…"
+}
