@@ -140,7 +140,7 @@ func parseHeader(line []byte, pos Position) (*Header, *Defect) {
 		if late {
 			return shape("createdAt must be a non-negative safe integer, got %s", clip(rawMember(line, `"createdAt"`)))
 		}
-		if f, ok := jsjson.Number(created); ok && f > -maxSafe && f < maxSafe {
+		if f, ok := jsjson.Float(created); ok && f > -maxSafe && f < maxSafe {
 			h.CreatedAt = int64(f)
 		}
 		h.Fault |= HeaderCreatedAt

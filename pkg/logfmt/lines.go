@@ -114,5 +114,9 @@ func (l *lineReader) fill(keep bool) {
 	l.err = io.ErrNoProgress
 }
 
+// current returns the current line, which is a complete one, without its line
+// feed.
+func (l *lineReader) current() []byte { return l.buf[l.start : l.end-1 : l.end-1] }
+
 // offset is where the current line starts in the stream.
 func (l *lineReader) offset() int64 { return l.off + int64(l.start) }

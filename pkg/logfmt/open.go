@@ -26,11 +26,12 @@ type Log struct {
 	Container Container
 	Header    *Header // nil when there is no usable one
 
-	scan    scanner
-	opening []*Defect // found before the first event
-	stop    bool      // no events are read
-	first   source    // positioned behind the header; used by the first Events
-	reopen  func() (source, error)
+	scan     scanner
+	opening  []*Defect // found before the first event
+	stop     bool      // no events are read
+	headless bool      // the first line is an event
+	first    source    // positioned behind the header; used by the first Events
+	reopen   func() (source, error)
 }
 
 // Class is the physical soundness of the log, as far as it was read.
@@ -183,10 +184,12 @@ func OpenFile(path string, o Options) (*Log, error) {
 			return nil, err
 		}
 		src := newLineSource(f, f)
-		if l.Header == nil && !l.skipFirst() {
+		if l.headless {
 			return src, nil
 		}
-		_, _, err = src.lines.next()
+		if _, _, err = src.lines.next(); err == io.EOF {
+			err = nil // it has shrunk since; what is left is no log
+		}
 		return src, err
 	}
 	if err := l.open(f, f); err != nil {
@@ -342,7 +345,7 @@ func (l *Log) openLines(src *lineSource) error {
 			msg = "header record: no line feed behind it"
 		}
 		at := int64(len(line))
-		if d != nil && !headerish(line) {
+		if d != nil && !headerish(line, true) {
 			if d.Class == Unsupported {
 				l.opening, l.stop = []*Defect{d}, true
 				return nil
@@ -366,25 +369,23 @@ func (l *Log) openLines(src *lineSource) error {
 	}
 	second, more := src.lines.peek()
 	switch {
-	case more && isProjected(second) && (d == nil || headerish(line)):
+	case more && isProjected(second) && (d == nil || headerish(line, false)):
 		l.Container = Golden
 		l.opening = []*Defect{{Rule: RuleFormat, Class: Unsupported, Pos: pos, Seq: -1,
 			Message: "a projected repository fixture: its rows have neither seq nor time, this build does not rebuild them"}}
 		l.stop = true
 	case d != nil && d.Class == Unsupported && (h == nil || h.Fault&HeaderRetired == 0):
 		l.stop = true
-	case d != nil && d.Err != nil && !headerish(line) && !(more && looksLikeRecord(second)):
+	case d != nil && d.Err != nil && !headerish(line, false) && !(more && looksLikeRecord(second)):
 		d.Class = Unreadable
 		d.Message = "not a session log: " + strings.TrimPrefix(d.Message, "header record: ")
 		d.Hint = ""
 		l.stop = true
+	case h == nil && d.Class == Corrupt && looksLikeRecord(line):
+		l.headless, src.again = true, true
 	}
 	return nil
 }
-
-// skipFirst reports whether the first line is not an event even though it is no
-// header.
-func (l *Log) skipFirst() bool { return true }
 
 // refuse makes the log one without events.
 func (l *Log) refuse(class Class, rule, message, hint string) {
@@ -401,11 +402,14 @@ func notText(head []byte) bool {
 	return len(t) > 0 && t[0] != '{' && bytes.IndexByte(t, 0) >= 0
 }
 
-// headerish reports whether a line that is no header at least starts like one.
-func headerish(line []byte) bool {
+// headerish reports whether a line that is no header at least starts like one;
+// when it is cut, whether it may have become one.
+func headerish(line []byte, cut bool) bool {
 	const start = `{"type":"session"`
-	n := min(len(line), len(start))
-	return n > 0 && string(line[:n]) == start[:n] || bytes.Contains(line, []byte(`"type":"session"`))
+	if n := min(len(line), len(start)); cut && n > 0 && string(line[:n]) == start[:n] {
+		return true
+	}
+	return bytes.Contains(line, []byte(`"type":"session"`))
 }
 
 // looksLikeRecord reports whether a line reads as an event or a packed row.

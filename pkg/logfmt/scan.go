@@ -155,6 +155,7 @@ func jsonDefect(line []byte, err error) *Defect {
 type lineSource struct {
 	lines  lineReader
 	closer io.Closer
+	again  bool // the current line is the next one
 	// place, when set, completes the position of a line and says whether it lies
 	// in a strict region.
 	place func(pos *Position) (strict bool)
@@ -172,8 +173,15 @@ func (s *lineSource) pos() Position {
 }
 
 func (s *lineSource) next(rec *record) error {
-	line, torn, err := s.lines.next()
-	if err != nil {
+	var (
+		line []byte
+		torn bool
+		err  error
+	)
+	if s.again {
+		s.again = false
+		line = s.lines.current()
+	} else if line, torn, err = s.lines.next(); err != nil {
 		return err
 	}
 	pos := s.pos()
