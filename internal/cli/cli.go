@@ -174,7 +174,7 @@ func Execute(ctx context.Context, p *Program, args []string, stdin io.Reader, st
 	out := bufio.NewWriterSize(stdout, 64<<10)
 	say := ui.New(stderr, p.Name, ui.NewPalette(ui.Colored(ui.Auto, stderr, os.Getenv)))
 	base := Call{Context: ctx, Stdin: stdin, Out: out, UI: say}
-	err := run(p, args, base, stdout, stderr, &say)
+	err := run(p, markDash(args), base, stdout, stderr, &say)
 	if werr := out.Flush(); werr != nil {
 		// Whatever else happened, the reader of the output does not have it all.
 		err = Fail(Trouble, fmt.Errorf("standard output: %w", reason(werr)))

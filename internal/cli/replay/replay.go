@@ -148,7 +148,7 @@ func oneLog(c *cli.Call) (string, error) {
 	case 0:
 		return "", cli.Usage("no log given", "usage: "+c.Command+" [options] LOG")
 	}
-	return "", cli.Usage(fmt.Sprintf("one log expected, got %d operands", len(c.Operands)),
+	return "", cli.Usage(fmt.Sprintf("one log expected, got %d", len(c.Operands)),
 		"run it once for each log")
 }
 
