@@ -107,16 +107,6 @@ func shape(e *logfmt.Event, path, want string, v []byte) error {
 	return &ShapeError{Type: e.Type, Seq: e.Seq, Path: path, Want: want, Got: got(v)}
 }
 
-const (
-	typeUserMessage        = "user/message"
-	typeContextMessage     = "context/message"
-	typeSteeringMessage    = "steering/message"
-	typeAssistantMessage   = "assistant/message"
-	typeToolResult         = "tool/result"
-	typeRequestHeader      = "request/header"
-	typeRequestHeaderDelta = "request/header-delta"
-)
-
 // messageFields are the members of data that derivation looks at, found in one
 // walk: absent ones are nil.
 type messageFields struct {
@@ -183,8 +173,8 @@ func member(obj []byte, i int) (key, val []byte, next int) {
 // shape from which no message follows is a *ShapeError.
 func DeriveEventMessage(e *logfmt.Event, p Projection) ([]byte, error) {
 	switch e.Type {
-	case typeUserMessage, typeContextMessage, typeSteeringMessage,
-		typeAssistantMessage, typeToolResult:
+	case logfmt.TypeUserMessage, logfmt.TypeContextMessage, logfmt.TypeSteeringMessage,
+		logfmt.TypeAssistantMessage, logfmt.TypeToolResult:
 	default:
 		return nil, nil
 	}
@@ -193,13 +183,13 @@ func DeriveEventMessage(e *logfmt.Event, p Projection) ([]byte, error) {
 	}
 	f := readFields(e.Data)
 	switch e.Type {
-	case typeUserMessage:
+	case logfmt.TypeUserMessage:
 		return deriveUser(e, &f, p)
-	case typeAssistantMessage:
+	case logfmt.TypeAssistantMessage:
 		return deriveAssistant(e, &f, p)
-	case typeToolResult:
+	case logfmt.TypeToolResult:
 		return deriveToolResult(e, &f, p)
-	case typeSteeringMessage:
+	case logfmt.TypeSteeringMessage:
 		return deriveSteering(e, &f, p)
 	}
 	return deriveContext(e, &f, p)
@@ -522,16 +512,16 @@ func (p Projection) legacyID(seq int64) []byte {
 func EventMessageID(e *logfmt.Event, p Projection) []byte {
 	f := readFields(e.Data)
 	id := f.id
-	if e.Type != typeUserMessage {
+	if e.Type != logfmt.TypeUserMessage {
 		id = jsjson.Get(f.message, "id")
 	}
 	if id == nil && p.Form == FormImported {
 		switch e.Type {
-		case typeAssistantMessage:
+		case logfmt.TypeAssistantMessage:
 			if f.message == nil && f.content != nil && f.provenance != nil {
 				return p.legacyID(e.Seq)
 			}
-		case typeUserMessage, typeToolResult, typeSteeringMessage:
+		case logfmt.TypeUserMessage, logfmt.TypeToolResult, logfmt.TypeSteeringMessage:
 			if msg, err := DeriveEventMessage(e, p); err == nil {
 				id = jsjson.Get(msg, "id")
 			}
