@@ -214,10 +214,10 @@ func importUser(e *logfmt.Event, path string, data []byte, f *messageFields, p P
 		return nil, shape(e, path+".id", "a string", nil)
 	case f.role == nil && (f.id != nil || f.message != nil):
 		return nil, shape(e, path+".role", `"user"`, nil)
-	case f.content == nil:
-		return nil, shape(e, path+".content", "an array", nil)
-	case f.source == nil:
-		return nil, shape(e, path+".source", "an object", nil)
+	case jsjson.KindOf(f.content) != jsjson.Array:
+		return nil, shape(e, path+".content", "an array", f.content)
+	case jsjson.KindOf(f.source) != jsjson.Object:
+		return nil, shape(e, path+".source", "an object", f.source)
 	}
 	id := p.legacyID(e.Seq)
 	out := make([]byte, 0, len(data)+len(id)+len(`,"id":,"role":"user"`))
@@ -245,7 +245,7 @@ func deriveContext(e *logfmt.Event, f *messageFields, p Projection) ([]byte, err
 	switch p.Form {
 	case FormImported:
 		// Gone two months before messages had an identity; it never got an importer.
-		return nil, shape(e, "type", "a type this build can load", nil)
+		return nil, &ShapeError{Type: e.Type, Seq: e.Seq, Path: "type", Want: "a type that builds since 07-24 load", Got: "older"}
 	case FormFramed:
 		if !jsjson.StrEq(f.envelope, "raw") {
 			return frame(e, f, "context")
@@ -264,11 +264,11 @@ func deriveSteering(e *logfmt.Event, f *messageFields, p Projection) ([]byte, er
 	case FormVerbatim:
 		return plainUser(e, f)
 	}
-	if f.content == nil {
-		return nil, shape(e, "data.content", "an array", nil)
+	if jsjson.KindOf(f.content) != jsjson.Array {
+		return nil, shape(e, "data.content", "an array", f.content)
 	}
-	if f.source == nil {
-		return nil, shape(e, "data.source", "an object", nil)
+	if jsjson.KindOf(f.source) != jsjson.Object {
+		return nil, shape(e, "data.source", "an object", f.source)
 	}
 	id := p.legacyID(e.Seq)
 	if !p.React {
@@ -462,6 +462,9 @@ func deriveToolResult(e *logfmt.Event, f *messageFields, p Projection) ([]byte, 
 	}
 	if f.isError == nil {
 		return nil, shape(e, "data.isError", "a boolean", nil)
+	}
+	if jsjson.KindOf(f.callID) != jsjson.String {
+		return nil, shape(e, "data.callId", "a string", f.callID)
 	}
 	id := p.legacyID(e.Seq)
 	// Any object with op "replace" counts here, even one the surface refuses.
