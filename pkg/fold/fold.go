@@ -59,13 +59,6 @@ const (
 	Ambiguous Grade = "ambiguous" // see Request.Reasons
 )
 
-// Node is one entry of the surface.
-type Node struct {
-	Seq     int64
-	Type    string // event type
-	Message []byte // derived message, canonical JSON; nil when the event derives none (empty assistant)
-}
-
 // Request is one request of the agent loop, as far as the log determines it
 // (SEMANTICS §6). It is valid until the next iteration; Clone keeps one.
 type Request struct {
@@ -73,6 +66,7 @@ type Request struct {
 	Attempt      int    // from 1, within the step
 	Candidate    string // not empty: neither chunk nor message; why the log cannot tell whether it was sent
 	Inherited    bool   // lies below the header's seedLength
+	Eras         Eras   // builds that may have sent it
 	Grade        Grade
 	Reasons      []string // of an ambiguous grade: "framing-window", "dispatch-unknown", "damage", …
 	Assumptions  []string // what nothing contradicts but the log cannot prove: "config-key-order"
@@ -81,11 +75,13 @@ type Request struct {
 	HeaderSeq    int64           // of the header event in force; -1 when none
 	HeaderReason string          // its reason, "delta" for a delta, "" when none
 	HeaderOwn    bool            // the attempt logged it itself
+	AfterHeader  []int64         // surface events between its own header and its first chunk (SEMANTICS §6.2)
 	Late         []int64         // surface events after the boundary and before the response: they join the next request
 	FirstChunk   int64           // -1 when none
 	LastChunk    int64           // -1 when none
 	Response     int64           // seq of its assistant/message; -1 when none
 	Finish       string          // kind of the finish chunk; "" when none
+	End          int64           // seq of the event that ended the attempt; one past the last event at the end of the log
 	Pos          logfmt.Position // of the first chunk, or of the event that ended the attempt
 
 	body *body
@@ -97,5 +93,3 @@ type Boundary struct {
 	Seq  int64
 	Rule string // "step/start" (to E9) or "first-chunk" (from E10), "attempt-end" when there was no chunk
 }
-
-type body struct{}

@@ -146,20 +146,17 @@ func (l *Log) unreadable(err error) *Defect {
 }
 
 // NewReader opens a log that comes as a stream, under a name for messages. It
-// reads the header, and waits for the line behind it.
+// reads the header, and waits for the line behind it. If r is an io.Closer, the
+// log closes it.
 //
 // An error means that nothing could be read at all. Damage is no error.
 func NewReader(r io.Reader, name string, o Options) (*Log, error) {
 	c, _ := r.(io.Closer)
-	l := &Log{Path: name}
-	l.reopen = func() (source, error) {
-		return nil, errors.New("a stream can be read only once")
-	}
-	return l, l.open(r, c)
+	return openInput(&input{path: name, r: r, closer: c})
 }
 
 // OpenFile opens the log in one file, whatever its container, or standard input
-// when path is "-". The caller closes it. A path that holds several logs needs
+// when path is "-". The caller closes it. For a path that holds several logs use
 // Open.
 func OpenFile(path string, o Options) (*Log, error) {
 	if path == "-" {
@@ -170,33 +167,15 @@ func OpenFile(path string, o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st, err := f.Stat(); err != nil || st.IsDir() {
-		f.Close()
-		if err == nil {
-			err = &fs.PathError{Op: "open", Path: path, Err: errors.New("is a directory")}
-		}
-		return nil, err
+	st, err := f.Stat()
+	if err == nil && st.IsDir() {
+		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("is a directory")}
 	}
-	l := &Log{Path: path}
-	l.reopen = func() (source, error) {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		src := newLineSource(f, f)
-		if l.headless {
-			return src, nil
-		}
-		if _, _, err = src.lines.next(); err == io.EOF {
-			err = nil // it has shrunk since; what is left is no log
-		}
-		return src, err
-	}
-	if err := l.open(f, f); err != nil {
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
-	return l, nil
+	return openInput(&input{path: path, r: f, file: f, closer: f})
 }
 
 // Open yields every log at path: the one in a file or on standard input ("-"),
@@ -271,63 +250,124 @@ func isLogName(name string) bool {
 	return strings.HasPrefix(name, "session") && strings.HasSuffix(name, ".jsonl")
 }
 
-// A kind is a container as its first bytes show it (PHYSICAL §10).
+// input is what a container reads: a file, or a stream when file is nil.
+type input struct {
+	path   string
+	file   *os.File
+	r      io.Reader // from the first byte on, whatever was looked at already
+	closer io.Closer // may be nil
+	head   []byte    // the first bytes
+}
+
+func (in *input) close() {
+	if in.closer != nil {
+		in.closer.Close()
+	}
+}
+
+// A kind is a container that shows itself by its first bytes (PHYSICAL §10).
 type kind struct {
 	magic     string
 	container Container
-	what      string
+	name      string
+	// open makes the input a log: it sets first, Header and opening, and reopen
+	// when the input can be read again. The source owns the input from then on.
+	// Nil marks a container that is recognised but not read.
+	open func(l *Log, in *input) error
 }
 
-// kinds lists the containers that are told by magic bytes. Anything else is taken
-// for lines.
+// kinds is the one place where containers are known. What has none of these magic
+// bytes is taken for lines.
 var kinds = []kind{
-	{"\x28\xb5\x2f\xfd", Zstd, "a Zstandard log"},
-	{"SQLite format 3\x00", SQLite, "an SQLite database"},
-	{"PK\x03\x04", ZIP, "a ZIP archive"},
-	{"PK\x05\x06", ZIP, "an empty ZIP archive"},
+	{"\x28\xb5\x2f\xfd", Zstd, "a Zstandard log", nil},
+	{"SQLite format 3\x00", SQLite, "an SQLite database", nil},
+	{"PK\x03\x04", ZIP, "a ZIP archive", nil},
+	{"PK\x05\x06", ZIP, "an empty ZIP archive", nil},
 }
 
 // sniffLen is how many bytes the first look takes.
 const sniffLen = 512
 
-// open looks at the first bytes and opens what they are. It sets everything of
-// the log but Path and reopen.
-func (l *Log) open(r io.Reader, c io.Closer) error {
+// openInput looks at the first bytes and opens what they are.
+func openInput(in *input) (*Log, error) {
+	l := &Log{Path: in.path, Container: Plain}
+	l.reopen = func() (source, error) {
+		return nil, errors.New("a stream can be read only once")
+	}
+	l.reset()
 	head := make([]byte, sniffLen)
-	n, err := io.ReadFull(r, head)
-	head = head[:n]
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return err
+	n, err := io.ReadFull(in.r, head)
+	in.head = head[:n]
+	switch {
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		in.r = bytes.NewReader(in.head)
+	case err != nil:
+		in.close()
+		return nil, err
+	default:
+		in.r = io.MultiReader(bytes.NewReader(in.head), in.r)
 	}
+
+	open := openPlain
 	for _, k := range kinds {
-		if bytes.HasPrefix(head, []byte(k.magic)) {
+		if bytes.HasPrefix(in.head, []byte(k.magic)) {
 			l.Container = k.container
-			l.refuse(Unsupported, RuleFormat, k.what+": this build reads plain JSONL only", "")
-			if c != nil {
-				c.Close()
+			if open = k.open; open == nil {
+				open = func(l *Log, in *input) error {
+					l.refuse(Unsupported, RuleFormat, k.name+": this build reads plain JSONL only", "")
+					return nil
+				}
 			}
-			return nil
+			break
 		}
 	}
-	rest := io.Reader(r)
+	err = open(l, in)
 	if err != nil {
-		rest = bytes.NewReader(nil)
+		in.close()
+		return nil, err
 	}
-	l.Container = Plain
-	if notText(head) {
+	if l.stop || l.first == nil {
+		in.close()
+		l.first = nil
+	}
+	l.reset()
+	return l, nil
+}
+
+// openPlain opens plain JSONL.
+func openPlain(l *Log, in *input) error {
+	if notText(in.head) {
 		l.refuse(Unreadable, RuleHeader, "not a session log: binary data of no known kind", "")
-		if c != nil {
-			c.Close()
-		}
 		return nil
 	}
-	l.first = newLineSource(io.MultiReader(bytes.NewReader(head), rest), c)
-	return l.openLines(l.first.(*lineSource))
+	if in.file != nil {
+		l.reopen = func() (source, error) {
+			f, err := os.Open(in.path)
+			if err != nil {
+				return nil, err
+			}
+			return l.behindHeader(newLineSource(f, f))
+		}
+	}
+	return l.openLines(newLineSource(in.r, in.closer))
+}
+
+// behindHeader moves a new source of lines to where openLines left the first one.
+func (l *Log) behindHeader(src *lineSource) (source, error) {
+	if l.headless {
+		return src, nil
+	}
+	// At the end the file has shrunk since; what is left of it is no log.
+	if _, _, err := src.lines.next(); err != nil && err != io.EOF {
+		src.close()
+		return nil, err
+	}
+	return src, nil
 }
 
 // openLines reads the header record from the first line of src.
 func (l *Log) openLines(src *lineSource) error {
-	defer l.reset()
+	l.first = src
 	line, torn, err := src.lines.next()
 	pos := src.pos()
 	switch {
@@ -392,7 +432,6 @@ func (l *Log) refuse(class Class, rule, message, hint string) {
 	l.opening = []*Defect{{Rule: rule, Class: class, Seq: -1, Message: message, Hint: hint,
 		Pos: Position{Frame: -1, FrameAt: -1, Row: -1, Member: -1}}}
 	l.stop = true
-	l.reset()
 }
 
 // notText reports whether bytes cannot be the start of any log: they hold a NUL

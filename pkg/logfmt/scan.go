@@ -158,7 +158,7 @@ type lineSource struct {
 	again  bool // the current line is the next one
 	// place, when set, completes the position of a line and says whether it lies
 	// in a strict region.
-	place func(pos *Position) (strict bool)
+	place func(Position) (p Position, strict bool)
 }
 
 func newLineSource(r io.Reader, c io.Closer) *lineSource {
@@ -185,7 +185,9 @@ func (s *lineSource) next(rec *record) error {
 		return err
 	}
 	pos := s.pos()
-	rec.strict = s.place != nil && s.place(&pos)
+	if rec.strict = false; s.place != nil {
+		pos, rec.strict = s.place(pos)
+	}
 	if !torn {
 		rec.parse(line, pos)
 		return nil
@@ -390,10 +392,10 @@ func (s *scanner) gap(rec *record, src source, first int64) *Defect {
 			return nil // half of a pair that was reported with the other half
 		}
 		d.Message = fmt.Sprintf("expected seq %d, got %d: it comes late, it was passed over at %s", s.expect, first, where(p.pos))
-	case first == 0:
-		d.Message = fmt.Sprintf("expected seq %d, got 0: the numbering starts again, as if another log was appended", s.expect)
 	case first == s.lastFirst:
 		d.Message = fmt.Sprintf("expected seq %d, got %d: the seq of the record before it, at %s, is used again", s.expect, first, where(s.lastPos))
+	case first == 0:
+		d.Message = fmt.Sprintf("expected seq %d, got 0: the numbering starts again, as if another log was appended", s.expect)
 	default:
 		d.Message = fmt.Sprintf("expected seq %d, got %d: the numbering goes back", s.expect, first)
 	}
