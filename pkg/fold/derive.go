@@ -107,6 +107,16 @@ func shape(e *logfmt.Event, path, want string, v []byte) error {
 	return &ShapeError{Type: e.Type, Seq: e.Seq, Path: path, Want: want, Got: got(v)}
 }
 
+const (
+	typeUserMessage        = "user/message"
+	typeContextMessage     = "context/message"
+	typeSteeringMessage    = "steering/message"
+	typeAssistantMessage   = "assistant/message"
+	typeToolResult         = "tool/result"
+	typeRequestHeader      = "request/header"
+	typeRequestHeaderDelta = "request/header-delta"
+)
+
 // messageFields are the members of data that derivation looks at, found in one
 // walk: absent ones are nil.
 type messageFields struct {
@@ -173,8 +183,8 @@ func member(obj []byte, i int) (key, val []byte, next int) {
 // shape from which no message follows is a *ShapeError.
 func DeriveEventMessage(e *logfmt.Event, p Projection) ([]byte, error) {
 	switch e.Type {
-	case logfmt.TypeUserMessage, logfmt.TypeContextMessage, logfmt.TypeSteeringMessage,
-		logfmt.TypeAssistantMessage, logfmt.TypeToolResult:
+	case typeUserMessage, typeContextMessage, typeSteeringMessage,
+		typeAssistantMessage, typeToolResult:
 	default:
 		return nil, nil
 	}
@@ -183,13 +193,13 @@ func DeriveEventMessage(e *logfmt.Event, p Projection) ([]byte, error) {
 	}
 	f := readFields(e.Data)
 	switch e.Type {
-	case logfmt.TypeUserMessage:
+	case typeUserMessage:
 		return deriveUser(e, &f, p)
-	case logfmt.TypeAssistantMessage:
+	case typeAssistantMessage:
 		return deriveAssistant(e, &f, p)
-	case logfmt.TypeToolResult:
+	case typeToolResult:
 		return deriveToolResult(e, &f, p)
-	case logfmt.TypeSteeringMessage:
+	case typeSteeringMessage:
 		return deriveSteering(e, &f, p)
 	}
 	return deriveContext(e, &f, p)
@@ -214,10 +224,10 @@ func importUser(e *logfmt.Event, path string, data []byte, f *messageFields, p P
 		return nil, shape(e, path+".id", "a string", nil)
 	case f.role == nil && (f.id != nil || f.message != nil):
 		return nil, shape(e, path+".role", `"user"`, nil)
-	case jsjson.KindOf(f.content) != jsjson.Array:
-		return nil, shape(e, path+".content", "an array", f.content)
-	case jsjson.KindOf(f.source) != jsjson.Object:
-		return nil, shape(e, path+".source", "an object", f.source)
+	case f.content == nil:
+		return nil, shape(e, path+".content", "an array", nil)
+	case f.source == nil:
+		return nil, shape(e, path+".source", "an object", nil)
 	}
 	id := p.legacyID(e.Seq)
 	out := make([]byte, 0, len(data)+len(id)+len(`,"id":,"role":"user"`))
@@ -245,7 +255,7 @@ func deriveContext(e *logfmt.Event, f *messageFields, p Projection) ([]byte, err
 	switch p.Form {
 	case FormImported:
 		// Gone two months before messages had an identity; it never got an importer.
-		return nil, &ShapeError{Type: e.Type, Seq: e.Seq, Path: "type", Want: "a type that builds since 07-24 load", Got: "older"}
+		return nil, shape(e, "type", "a type this build can load", nil)
 	case FormFramed:
 		if !jsjson.StrEq(f.envelope, "raw") {
 			return frame(e, f, "context")
@@ -264,11 +274,11 @@ func deriveSteering(e *logfmt.Event, f *messageFields, p Projection) ([]byte, er
 	case FormVerbatim:
 		return plainUser(e, f)
 	}
-	if jsjson.KindOf(f.content) != jsjson.Array {
-		return nil, shape(e, "data.content", "an array", f.content)
+	if f.content == nil {
+		return nil, shape(e, "data.content", "an array", nil)
 	}
-	if jsjson.KindOf(f.source) != jsjson.Object {
-		return nil, shape(e, "data.source", "an object", f.source)
+	if f.source == nil {
+		return nil, shape(e, "data.source", "an object", nil)
 	}
 	id := p.legacyID(e.Seq)
 	if !p.React {
@@ -463,9 +473,6 @@ func deriveToolResult(e *logfmt.Event, f *messageFields, p Projection) ([]byte, 
 	if f.isError == nil {
 		return nil, shape(e, "data.isError", "a boolean", nil)
 	}
-	if jsjson.KindOf(f.callID) != jsjson.String {
-		return nil, shape(e, "data.callId", "a string", f.callID)
-	}
 	id := p.legacyID(e.Seq)
 	// Any object with op "replace" counts here, even one the surface refuses.
 	if jsjson.StrEq(jsjson.Get(e.Op, "op"), "replace") {
@@ -515,16 +522,16 @@ func (p Projection) legacyID(seq int64) []byte {
 func EventMessageID(e *logfmt.Event, p Projection) []byte {
 	f := readFields(e.Data)
 	id := f.id
-	if e.Type != logfmt.TypeUserMessage {
+	if e.Type != typeUserMessage {
 		id = jsjson.Get(f.message, "id")
 	}
 	if id == nil && p.Form == FormImported {
 		switch e.Type {
-		case logfmt.TypeAssistantMessage:
+		case typeAssistantMessage:
 			if f.message == nil && f.content != nil && f.provenance != nil {
 				return p.legacyID(e.Seq)
 			}
-		case logfmt.TypeUserMessage, logfmt.TypeToolResult, logfmt.TypeSteeringMessage:
+		case typeUserMessage, typeToolResult, typeSteeringMessage:
 			if msg, err := DeriveEventMessage(e, p); err == nil {
 				id = jsjson.Get(msg, "id")
 			}
