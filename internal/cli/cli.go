@@ -315,3 +315,6 @@ func Version() string {
 	}
 	return "(devel)"
 }
+
+// StatusOf is the exit code that err leads to.
+func StatusOf(err error) Status { return exitCode(err) }

@@ -95,7 +95,7 @@ func EventEras(e *logfmt.Event) Eras {
 	r := anyEra
 	if e.Type == logfmt.TypeAssistantChunk {
 		// The path of nearly all events: no lookup, no walk unless it finishes.
-		if e.Pos.Member >= 0 && e.Pos.Line > 0 || e.Pos.Row >= 0 && e.Pos.Member >= 0 {
+		if e.Pos.Member >= 0 && e.Pos.Line > 0 { // from a packed row
 			r.Min = E6
 		}
 		if reason := finishReason(e.Data); reason != nil {

@@ -12,6 +12,9 @@ import (
 type Options struct {
 	Framing Framing
 	Layout  Layout
+	// OneShots asks for the model calls outside the loop as well; see
+	// Fold.OneShots.
+	OneShots bool
 }
 
 // Fold takes the events of one log in order and gives its requests, each as soon
@@ -54,8 +57,9 @@ type Fold struct {
 	step stepState
 	try  attempt
 
-	out  []*Request
-	aux  []*OneShot
+	out        []*Request
+	aux        []*OneShot
+	compacting bool // a compaction began and has no summary yet
 }
 
 type turnState struct {
@@ -199,7 +203,8 @@ func (f *Fold) AppendMessages(dst []byte) []byte {
 	return append(dst, ']')
 }
 
-// OneShots are the one-shot calls that the latest event completed.
+// OneShots are the one-shot calls that the latest event records, when Options ask
+// for them.
 func (f *Fold) OneShots() []*OneShot { return f.aux }
 
 func (f *Fold) now() extent     { return extent{f.surface.Nodes(), f.surface.gen} }

@@ -1,0 +1,165 @@
+// Package replay is the dsh-replay program: it shows what a session log says
+// was sent to the model.
+package replay
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	ucli "github.com/urfave/cli/v2"
+
+	"github.com/dsh-audit/dsh-audit/internal/cli"
+)
+
+const exits = `
+exit status:
+  0  printed
+  1  printed, but the log is damaged; or what was asked for is not in it
+  2  the call was wrong, or reading or writing failed
+  3  the log is of a kind this build does not read
+  130 interrupted
+`
+
+const help = `dsh-replay - show the requests that a session log leads to
+
+usage: dsh-replay COMMAND [options] LOG ...
+
+commands:
+  requests   list every request the harness sent
+  show       print one request
+  messages   print the message list at the end of the log
+  header     print the request header in force at the end of the log
+  surface    print the surface: which events the model can still see
+  events     print the events, unpacked, one JSON object a line
+  session    print the header record of the log
+
+options:
+  --help     print this, or with a command the help of that command
+  --version  print the version
+
+LOG is a file; "-" is standard input. Logs are only read, never changed.
+` + exits + `
+example: dsh-replay requests session.jsonl
+         dsh-replay show session.jsonl 2.1
+`
+
+const common = `  --color WHEN    auto (default), always or never
+  --help          print this
+`
+
+const helpFraming = `  --framing HOW   how context and steering messages of July 17 to 20 were sent
+                  where the log leaves it open: auto (default: reported as
+                  ambiguous), tagged, or verbatim
+`
+
+const helpAt = `  --at SEQ        fold the events through SEQ only (SEQ itself included)
+`
+
+// Program returns the program.
+func Program() *cli.Program {
+	framing := cli.Option("framing", "auto")
+	state := []ucli.Flag{cli.Option("at", ""), cli.ColorFlag()}
+	folded := append([]ucli.Flag{framing}, state...)
+	return &cli.Program{
+		Name: "dsh-replay",
+		Help: help,
+		Commands: []*cli.Command{
+			{Name: "requests", Run: runRequests,
+				Flags: []ucli.Flag{cli.Option("format", "text"), cli.Switch("bodies"), cli.Switch("candidates"),
+					cli.Switch("inherited"), cli.Switch("aux"), framing, cli.ColorFlag()},
+				Help: `dsh-replay requests - list every request the harness sent
+
+usage: dsh-replay requests [options] LOG
+
+options:
+  --format F      text (default) or jsonl: one JSON object a line, see docs/json.md
+  --bodies        print {"turn":T,"step":S,"request":BODY} for each request, BODY
+                  being the exact bytes that JSON.stringify gives
+  --candidates    also list attempts that may or may not have been sent: the log
+                  holds no chunk and no message of them
+  --inherited     also list the requests of the parent log a fork began with
+  --aux           also list calls outside the agent loop: compaction, titles,
+                  web search
+` + helpFraming + common + exits},
+			{Name: "show", Run: runShow,
+				Flags: []ucli.Flag{cli.Switch("raw"), framing, cli.ColorFlag()},
+				Help: `dsh-replay show - print one request
+
+usage: dsh-replay show [options] LOG TURN.STEP[.ATTEMPT]
+
+Without ATTEMPT the only one of that step is meant.
+
+options:
+  --raw           print exactly the bytes of the request body, nothing else
+` + helpFraming + common + exits},
+			{Name: "messages", Run: stateCommand(printMessages), Flags: folded,
+				Help: `dsh-replay messages - print the message list as one JSON array
+
+usage: dsh-replay messages [options] LOG
+
+options:
+` + helpAt + helpFraming + common + exits},
+			{Name: "header", Run: stateCommand(printHeader), Flags: state,
+				Help: `dsh-replay header - print the request header in force, null if there is none
+
+usage: dsh-replay header [options] LOG
+
+options:
+` + helpAt + common + exits},
+			{Name: "surface", Run: stateCommand(printSurface), Flags: state,
+				Help: `dsh-replay surface - print which events the model can still see
+
+usage: dsh-replay surface [options] LOG
+
+The result is {"nodes":[SEQ,...],"replacements":[...]}. A log without surface
+markers has no nodes: its messages are found by scanning.
+
+options:
+` + helpAt + common + exits},
+			{Name: "events", Run: runEvents,
+				Flags: []ucli.Flag{cli.Option("at", ""), cli.Switch("after-damage"), cli.ColorFlag()},
+				Help: `dsh-replay events - print the events, unpacked, one JSON object a line
+
+usage: dsh-replay events [options] LOG
+
+options:
+  --at SEQ        print the events through SEQ only (SEQ itself included)
+  --after-damage  also print events that stand behind damage: the harness would
+                  not see them
+` + common + exits},
+			{Name: "session", Run: runSession,
+				Flags: []ucli.Flag{cli.ColorFlag()},
+				Help: `dsh-replay session - print the header record of the log as it is stored
+
+usage: dsh-replay session [options] LOG
+
+options:
+` + common + exits},
+		},
+	}
+}
+
+// oneLog returns the only operand.
+func oneLog(c *cli.Call) (string, error) {
+	switch len(c.Operands) {
+	case 1:
+		return c.Operands[0], nil
+	case 0:
+		return "", cli.Usage("no log given", "usage: "+c.Command+" [options] LOG")
+	}
+	return "", cli.Usage(fmt.Sprintf("one log expected, got %d operands", len(c.Operands)),
+		"run it once for each log")
+}
+
+// through returns the value of --at, the last seq to fold.
+func through(c *cli.Call) (int64, error) {
+	if !c.IsSet("at") {
+		return math.MaxInt64, nil
+	}
+	n, err := strconv.ParseUint(c.Value("at"), 10, 53)
+	if err != nil {
+		return 0, cli.Usage(fmt.Sprintf("--at: %q is not the seq of an event", c.Value("at")))
+	}
+	return int64(n), nil
+}

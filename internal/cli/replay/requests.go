@@ -1,0 +1,330 @@
+package replay
+
+import (
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dsh-audit/dsh-audit/internal/cli"
+	"github.com/dsh-audit/dsh-audit/internal/cli/source"
+	"github.com/dsh-audit/dsh-audit/internal/report"
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
+)
+
+// RequestsSchema names the JSON lines of "requests --format jsonl".
+const RequestsSchema = "dsh-audit/requests/1"
+
+// A lister prints requests in one of the forms.
+type lister interface {
+	begin(path string, session string) error
+	request(r *fold.Request) error
+	end(total, shown int) error
+}
+
+func runRequests(c *cli.Call) error {
+	path, err := oneLog(c)
+	if err != nil {
+		return err
+	}
+	format, err := c.Choice("format", "text", "jsonl")
+	if err != nil {
+		return err
+	}
+	opts, err := framing(c)
+	if err != nil {
+		return err
+	}
+	var out lister
+	switch {
+	case c.Bool("bodies") && c.IsSet("format"):
+		return cli.Usage("--bodies and --format exclude each other", "--bodies has a form of its own")
+	case c.Bool("bodies"):
+		out = &bodyLister{c: c}
+	case format == "jsonl":
+		out = &lineLister{c: c}
+	default:
+		out = newTableLister(c)
+	}
+	log, err := source.One(c, path)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	session := ""
+	if log.Header != nil {
+		session = log.Header.ID
+	}
+	if err := out.begin(log.Path, session); err != nil {
+		return err
+	}
+	candidates, inherited := c.Bool("candidates"), c.Bool("inherited")
+	var damage source.Damage
+	total, shown, hiddenCandidates, hiddenInherited := 0, 0, 0, 0
+	for r, err := range fold.Requests(log, opts) {
+		if c.Err() != nil {
+			return c.Err()
+		}
+		if err != nil {
+			if !damage.AddErr(err) {
+				return source.Trouble(log.Path, err)
+			}
+			continue
+		}
+		total++
+		switch {
+		case r.Inherited && !inherited:
+			hiddenInherited++
+			continue
+		case r.Candidate != "" && !candidates:
+			hiddenCandidates++
+			continue
+		}
+		shown++
+		if err := out.request(r); err != nil {
+			return err
+		}
+	}
+	if err := out.end(total, shown); err != nil {
+		return err
+	}
+	if err := c.Out.Flush(); err != nil { // diagnostics come after the result
+		return err
+	}
+	status := damage.Status(c, log)
+	if format == "text" {
+		if hiddenInherited > 0 {
+			c.UI.Hint(fmt.Sprintf("%d requests belong to the parent log; --inherited lists them", hiddenInherited))
+		}
+		if hiddenCandidates > 0 {
+			c.UI.Hint(fmt.Sprintf("%d more may or may not have been sent; --candidates lists them", hiddenCandidates))
+		}
+	}
+	return status
+}
+
+// bodyLister prints {"turn":T,"step":S,"request":BODY} lines.
+type bodyLister struct {
+	c   *cli.Call
+	buf []byte
+}
+
+func (l *bodyLister) begin(string, string) error { return nil }
+func (l *bodyLister) end(int, int) error         { return nil }
+
+func (l *bodyLister) request(r *fold.Request) error {
+	b := append(l.buf[:0], `{"turn":`...)
+	b = strconv.AppendInt(b, r.Turn, 10)
+	b = append(b, `,"step":`...)
+	b = strconv.AppendInt(b, r.Step, 10)
+	b = append(b, `,"request":`...)
+	b = r.AppendBody(b)
+	b = append(b, '}')
+	l.buf = b
+	return writeJSONLine(l.c.Out, b)
+}
+
+// lineLister prints one JSON object a line.
+type lineLister struct{ c *cli.Call }
+
+func (l *lineLister) line(v any) error {
+	b, err := report.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = l.c.Out.Write(append(b, '\n'))
+	return err
+}
+
+func (l *lineLister) begin(path, session string) error {
+	return l.line(struct {
+		Kind    string      `json:"kind"`
+		Schema  string      `json:"schema"`
+		Path    report.Text `json:"path"`
+		Session report.Text `json:"session"`
+	}{"log", RequestsSchema, report.Text(path), report.Text(session)})
+}
+
+func (l *lineLister) end(total, shown int) error {
+	return l.line(struct {
+		Kind   string `json:"kind"`
+		Total  int    `json:"total"`
+		Listed int    `json:"listed"`
+	}{"summary", total, shown})
+}
+
+type requestLine struct {
+	Kind        string       `json:"kind"`
+	Turn        int64        `json:"turn"`
+	Step        int64        `json:"step"`
+	Attempt     int          `json:"attempt"`
+	Candidate   string       `json:"candidate,omitempty"`
+	Inherited   bool         `json:"inherited,omitempty"`
+	Grade       fold.Grade   `json:"grade"`
+	Reasons     []string     `json:"reasons,omitempty"`
+	Assumptions []string     `json:"assumptions,omitempty"`
+	Mode        fold.Mode    `json:"mode"`
+	Boundary    boundaryLine `json:"boundary"`
+	Header      *headerLine  `json:"header"`
+	Nodes       []int64      `json:"nodes"`
+	Late        []int64      `json:"late,omitempty"`
+	FirstChunk  *int64       `json:"firstChunk,omitempty"`
+	LastChunk   *int64       `json:"lastChunk,omitempty"`
+	Response    *int64       `json:"response,omitempty"`
+	Finish      report.Text  `json:"finish,omitempty"`
+	Line        int64        `json:"line,omitempty"`
+	Offset      int64        `json:"offset"`
+	Bytes       int64        `json:"bytes"`
+	SHA256      string       `json:"sha256"`
+}
+
+type boundaryLine struct {
+	Seq  int64  `json:"seq"`
+	Rule string `json:"rule"`
+}
+
+type headerLine struct {
+	Seq    int64       `json:"seq"`
+	Reason report.Text `json:"reason"`
+	Own    bool        `json:"own"`
+}
+
+func (l *lineLister) request(r *fold.Request) error {
+	v := requestLine{
+		Kind: "request", Turn: r.Turn, Step: r.Step, Attempt: r.Attempt, Candidate: r.Candidate,
+		Inherited: r.Inherited, Grade: r.Grade, Reasons: r.Reasons, Assumptions: r.Assumptions, Mode: r.Mode,
+		Boundary: boundaryLine{r.Boundary.Seq, r.Boundary.Rule},
+		Nodes:    []int64{}, Late: r.Late,
+		FirstChunk: seqPtr(r.FirstChunk), LastChunk: seqPtr(r.LastChunk), Response: seqPtr(r.Response),
+		Finish: report.Text(r.Finish), Line: r.Pos.Line, Offset: r.Pos.Offset,
+		Bytes: r.Len(), SHA256: digest(r),
+	}
+	if r.HeaderSeq >= 0 {
+		v.Header = &headerLine{r.HeaderSeq, report.Text(r.HeaderReason), r.HeaderOwn}
+	}
+	for _, n := range r.Nodes() {
+		v.Nodes = append(v.Nodes, n.Seq)
+	}
+	return l.line(v)
+}
+
+func seqPtr(n int64) *int64 {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
+func digest(r *fold.Request) string {
+	sum := r.Sum()
+	return hex.EncodeToString(sum[:])
+}
+
+// tableLister prints a table.
+type tableLister struct {
+	c       *cli.Call
+	t       *report.Table
+	assumed []string // assumptions met, in order
+}
+
+func newTableLister(c *cli.Call) *tableLister {
+	return &tableLister{c: c, t: report.NewTable(c.Out,
+		report.Column{Name: "request"}, report.Column{Name: "grade"},
+		report.Column{Name: "messages", Align: report.Right}, report.Column{Name: "bytes", Align: report.Right},
+		report.Column{Name: "sha256"}, report.Column{Name: "header"},
+		report.Column{Name: "before seq", Align: report.Right}, report.Column{Name: "answer", Align: report.Right},
+		report.Column{Name: "notes"})}
+}
+
+func (l *tableLister) begin(string, string) error { return nil }
+
+func (l *tableLister) request(r *fold.Request) error {
+	messages := 0
+	for range r.Messages() {
+		messages++
+	}
+	header, answer := "none", "none"
+	if r.HeaderSeq >= 0 {
+		header = fmt.Sprintf("%d %s", r.HeaderSeq, r.HeaderReason)
+	}
+	switch {
+	case r.Response >= 0:
+		answer = fmt.Sprint(r.Response)
+	case r.Finish != "":
+		answer = r.Finish
+	}
+	grade := string(r.Grade)
+	for _, a := range r.Assumptions {
+		if !slices.Contains(l.assumed, a) {
+			l.assumed = append(l.assumed, a)
+		}
+		grade += strings.Repeat("*", 1+slices.Index(l.assumed, a))
+	}
+	return l.t.Row(Name(r), grade, fmt.Sprint(messages), fmt.Sprint(r.Len()), digest(r)[:12],
+		header, fmt.Sprint(r.Boundary.Seq), answer, strings.Join(notes(r), "; "))
+}
+
+func (l *tableLister) end(total, shown int) error {
+	if shown == 0 {
+		_, err := fmt.Fprintln(l.c.Out, "no requests")
+		return err
+	}
+	if err := l.t.Close(); err != nil {
+		return err
+	}
+	for i, a := range l.assumed {
+		if _, err := fmt.Fprintf(l.c.Out, "%s assumes %s: %s\n", strings.Repeat("*", i+1), a, assumptions[a]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// assumptions says what each means.
+var assumptions = map[string]string{
+	fold.AssumeKeyOrder:      "no header was logged again, so the config had its logged key order",
+	fold.AssumeFraming:       "settled by --framing",
+	fold.AssumeLayout:        "settled by an option",
+	fold.AssumeParentSession: "it was sent under the id of the parent",
+}
+
+// Name is how a request is called on the command line.
+func Name(r *fold.Request) string {
+	if r.Attempt > 1 {
+		return fmt.Sprintf("%d.%d.%d", r.Turn, r.Step, r.Attempt)
+	}
+	return fmt.Sprintf("%d.%d", r.Turn, r.Step)
+}
+
+// notes says in words what is special about a request.
+func notes(r *fold.Request) []string {
+	var out []string
+	if r.Candidate != "" {
+		out = append(out, "may not have been sent: "+r.Candidate)
+	}
+	if r.Inherited {
+		out = append(out, "inherited")
+	}
+	for _, reason := range r.Reasons {
+		if reason == fold.ReasonDispatch && r.Candidate != "" {
+			continue
+		}
+		out = append(out, "ambiguous: "+reason)
+	}
+	if len(r.Late) > 0 {
+		out = append(out, "came too late: seq "+seqs(r.Late))
+	}
+	if r.Mode == fold.LinearMode {
+		out = append(out, "by scan")
+	}
+	return out
+}
+
+func seqs(list []int64) string {
+	s := make([]string, len(list))
+	for i, n := range list {
+		s[i] = strconv.FormatInt(n, 10)
+	}
+	return strings.Join(s, ", ")
+}

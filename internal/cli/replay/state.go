@@ -1,0 +1,192 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"golang.org/x/term"
+
+	"github.com/dsh-audit/dsh-audit/internal/cli"
+	"github.com/dsh-audit/dsh-audit/internal/cli/source"
+	"github.com/dsh-audit/dsh-audit/internal/ui"
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+// onTerminal reports whether exact bytes would be shown on a terminal: there,
+// and only there, characters that act on it are written as JSON escapes.
+var onTerminal = func() bool { return term.IsTerminal(int(os.Stdout.Fd())) }
+
+// writeJSON writes one JSON value as it stands.
+func writeJSON(w io.Writer, v []byte) error {
+	if onTerminal() {
+		v = ui.SafeJSON(v)
+	}
+	_, err := w.Write(v)
+	return err
+}
+
+// writeJSONLine writes one JSON value and a line feed.
+func writeJSONLine(w io.Writer, v []byte) error {
+	if err := writeJSON(w, v); err != nil {
+		return err
+	}
+	_, err := w.Write([]byte{'\n'})
+	return err
+}
+
+// framing returns the value of --framing as the fold's option.
+func framing(c *cli.Call) (fold.Options, error) {
+	v, err := c.Choice("framing", "auto", "tagged", "verbatim")
+	if err != nil {
+		return fold.Options{}, err
+	}
+	switch v {
+	case "tagged":
+		return fold.Options{Framing: fold.FramingTagged}, nil
+	case "verbatim":
+		return fold.Options{Framing: fold.FramingVerbatim}, nil
+	}
+	return fold.Options{}, nil
+}
+
+// errNoSeq is the answer when --at names an event that is not there.
+var errNoSeq = errors.New("no such event")
+
+// walk feeds the events through seq last to f, those the harness would keep
+// only unless all is set. It returns how the run must end once the result is
+// printed; the error is for a run that cannot print.
+func walk(c *cli.Call, log *logfmt.Log, last int64, all bool, f func(*logfmt.Event) error) (status error, err error) {
+	var damage source.Damage
+	n, hidden := 0, int64(0)
+	reached := last == math.MaxInt64
+	for e, d := range log.Events() {
+		if n++; n&1023 == 0 && c.Err() != nil {
+			return nil, c.Err()
+		}
+		switch {
+		case d != nil:
+			damage.Add(d)
+			continue
+		case e.AfterDamage && !all:
+			hidden++
+			continue
+		case e.Seq > last:
+			// The rest is read for the damage it may hold, as always.
+			continue
+		}
+		reached = reached || e.Seq == last
+		if err := f(e); err != nil {
+			return nil, err
+		}
+	}
+	if c.Err() != nil {
+		return nil, c.Err()
+	}
+	status = damage.Status(c, log)
+	if hidden > 0 {
+		c.UI.Warn(fmt.Sprintf("%s: %d events behind the damage are left out", log.Path, hidden))
+	}
+	if !reached {
+		if _, ok := status.(*cli.Failure); ok && cli.StatusOf(status) > cli.Found {
+			return status, nil
+		}
+		return cli.Fail(cli.Found, fmt.Errorf("%s: --at %d: %w", log.Path, last, errNoSeq),
+			fmt.Sprintf("the log holds %d events, seq 0 through %d", log.Kept(), log.Kept()-1)), nil
+	}
+	return status, nil
+}
+
+// stateCommand makes a command that folds a log and prints one JSON value of
+// what stands at its end.
+func stateCommand(value func(*fold.Fold) []byte) func(*cli.Call) error {
+	return func(c *cli.Call) error {
+		path, err := oneLog(c)
+		if err != nil {
+			return err
+		}
+		last, err := through(c)
+		if err != nil {
+			return err
+		}
+		var opts fold.Options
+		if c.Value("framing") != "" {
+			if opts, err = framing(c); err != nil {
+				return err
+			}
+		}
+		log, err := source.One(c, path)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		f := fold.New(log.Header, opts)
+		status, err := walk(c, log, last, false, func(e *logfmt.Event) error {
+			f.Add(e)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if cli.StatusOf(status) >= cli.Trouble {
+			return status
+		}
+		if err := writeJSONLine(c.Out, value(f)); err != nil {
+			return err
+		}
+		return status
+	}
+}
+
+func printMessages(f *fold.Fold) []byte { return f.AppendMessages(nil) }
+func printHeader(f *fold.Fold) []byte   { return f.Header().JSON() }
+func printSurface(f *fold.Fold) []byte  { return f.Surface().AppendJSON(nil) }
+
+func runEvents(c *cli.Call) error {
+	path, err := oneLog(c)
+	if err != nil {
+		return err
+	}
+	last, err := through(c)
+	if err != nil {
+		return err
+	}
+	log, err := source.One(c, path)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	status, err := walk(c, log, last, c.Bool("after-damage"), func(e *logfmt.Event) error {
+		return writeJSONLine(c.Out, e.JSON)
+	})
+	if err != nil {
+		return err
+	}
+	return status
+}
+
+func runSession(c *cli.Call) error {
+	path, err := oneLog(c)
+	if err != nil {
+		return err
+	}
+	log, err := source.One(c, path)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if log.Header != nil && log.Header.Raw != nil {
+		if err := writeJSONLine(c.Out, log.Header.Raw); err != nil {
+			return err
+		}
+	}
+	// Only the header is read: what opening found is all there is to say.
+	var damage source.Damage
+	for _, d := range log.Defects() {
+		damage.Add(d)
+	}
+	return damage.Status(c, log)
+}

@@ -1,0 +1,103 @@
+// Package source opens the logs that a command line names, and turns what is
+// wrong with them into messages and an exit status.
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/dsh-audit/dsh-audit/internal/cli"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+// One opens the single log an operand names: a file, or "-" for standard input.
+func One(c *cli.Call, path string) (*logfmt.Log, error) {
+	if path == "-" {
+		// Standard input is not ours to close.
+		log, err := logfmt.NewReader(struct{ reader }{c.Stdin}, "-", logfmt.Options{})
+		return log, Trouble("-", err)
+	}
+	log, err := logfmt.OpenFile(path, logfmt.Options{})
+	if err != nil {
+		return nil, Trouble(path, err)
+	}
+	return log, nil
+}
+
+type reader interface{ Read([]byte) (int, error) }
+
+// Trouble words an error of opening or reading path.
+func Trouble(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	f := cli.Fail(cli.Trouble, fmt.Errorf("%s: %w", path, err))
+	if strings.Contains(err.Error(), "is a directory") {
+		f.(*cli.Failure).Hints = []string{"name one log in it, like " + cli.Quote(strings.TrimRight(path, "/")+"/session.jsonl")}
+	}
+	return f
+}
+
+// maxDefects is how many defects are printed; dsh-verify lists them all.
+const maxDefects = 10
+
+// A Damage collects the defects met while a log is read.
+type Damage struct{ defects []*logfmt.Defect }
+
+// Add takes a defect, or nil.
+func (d *Damage) Add(def *logfmt.Defect) {
+	if def != nil {
+		d.defects = append(d.defects, def)
+	}
+}
+
+// AddErr takes an error that a fold passed on. It reports whether the error is
+// damage; any other error ends the run.
+func (d *Damage) AddErr(err error) bool {
+	var def *logfmt.Defect
+	if !errors.As(err, &def) {
+		return false
+	}
+	d.Add(def)
+	return true
+}
+
+// Status prints the damage found and returns how a run that printed what it
+// could must end. path is the operand as given.
+func (d *Damage) Status(c *cli.Call, log *logfmt.Log) error {
+	for i, def := range d.defects {
+		if i == maxDefects {
+			c.UI.Warn(fmt.Sprintf("%s: and %d more defects", log.Path, len(d.defects)-i))
+			break
+		}
+		say := c.UI.Error
+		if def.Class == logfmt.Torn || def.Class == logfmt.Unsupported {
+			say = c.UI.Warn
+		}
+		say(def.Error())
+		if def.Hint != "" {
+			c.UI.Hint(def.Hint)
+		}
+	}
+	switch log.Class() {
+	case logfmt.Torn:
+		c.UI.Warn(fmt.Sprintf("%s: the tail is cut off; the harness keeps the first %d events", log.Path, log.Kept()))
+		return cli.Exit(cli.Found)
+	case logfmt.Corrupt:
+		if log.Path != "-" {
+			c.UI.Hint("for every defect, run: " + cli.CommandLine([]string{"dsh-verify", log.Path}))
+		}
+		return cli.Exit(cli.Found)
+	case logfmt.Unsupported:
+		return cli.Exit(cli.Unsupported)
+	case logfmt.Unreadable:
+		return cli.Exit(cli.Trouble)
+	}
+	return nil
+}
