@@ -384,3 +384,82 @@ func TestOpenBlockError(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func FuzzAssembler(f *testing.F) {
+	f.Add([]byte(`[{"type":"block-start","index":0,"blockType":"text"},{"type":"text-delta","index":0,"text":"a\ud83d"},{"type":"text-delta","index":0,"text":"\udca5"},{"type":"finish","reason":{"kind":"stop"},"replayState":{"blocks":[1]}}]`))
+	f.Add([]byte(`[{"type":"tool-call-delta","index":1,"id":"c","name":"n","argumentsDelta":"\\"},{"type":"tool-call-delta","index":1,"argumentsDelta":"\ud83d"},{"type":"block-end","index":2,"block":{"type":"tool-call"}},{"type":"finish","reason":{"kind":"max-tokens"},"replayState":{"response":1,"blocks":[1,2]}}]`))
+	f.Add([]byte(`[{"type":"usage","usage":null},{"type":"block-end","index":-1.5,"block":{}},{"type":"reasoning-delta","index":3,"text":" "}]`))
+	f.Add([]byte(`[7,{},{"type":7}]`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, _, err := jsjson.Stringify(data)
+		if err != nil {
+			t.Skip()
+		}
+		var a, b Assembler
+		b.Reset()
+		for c := range jsjson.Elements(list) {
+			_ = a.Add(c)
+		}
+		// A second run through reused memory, with texts split where they may be.
+		_ = b.Add([]byte(`{"type":"text-delta","index":0,"text":"rest"}`))
+		_ = b.Add([]byte(`{"type":"block-end","index":1,"block":{}}`))
+		b.Reset()
+		for c := range jsjson.Elements(list) {
+			for _, part := range split(c) {
+				_ = b.Add(part)
+			}
+		}
+		for rule := ReplayNever; rule <= ReplayTrimmed; rule++ {
+			r, err := a.Result(rule)
+			s, err2 := b.Result(rule)
+			if (err == nil) != (err2 == nil) {
+				t.Fatalf("whole: %v, in parts: %v", err, err2)
+			}
+			if err != nil {
+				continue
+			}
+			if diff := cmp.Diff(r, s); diff != "" {
+				t.Errorf("(-whole +in parts)\n%s", diff)
+			}
+			for _, v := range [][]byte{r.Content, r.Usage, r.Reason, r.ReplayState} {
+				if v != nil && !jsjson.Canonical(v) {
+					t.Errorf("not canonical: %s", v)
+				}
+			}
+			if jsjson.Len(r.Content) != r.Blocks {
+				t.Errorf("%d blocks in %s", r.Blocks, r.Content)
+			}
+		}
+		if r, err := a.Interrupted(); err == nil && r != nil && (r.Blocks == 0 || !jsjson.Canonical(r.Content)) {
+			t.Errorf("interrupted: %s", r.Content)
+		}
+	})
+}
+
+// split cuts a text delta in two between UTF-16 units, in the middle of a
+// surrogate pair if there is one.
+func split(chunk []byte) [][]byte {
+	typ, _ := jsjson.Str(jsjson.Get(chunk, "type"))
+	text, ok := jsjson.Str(jsjson.Get(chunk, "text"))
+	index := jsjson.Get(chunk, "index")
+	if typ != "text-delta" || !ok || jsjson.KindOf(index) != jsjson.Number {
+		return [][]byte{chunk}
+	}
+	one, two := text, ""
+	for i, r := range text {
+		if r >= 0x10000 {
+			hi, lo := 0xd800+(r-0x10000)>>10, 0xdc00+(r-0x10000)&0x3ff
+			one = text[:i] + string([]byte{0xed, byte(0x80 | hi>>6&0x3f), byte(0x80 | hi&0x3f)})
+			two = string([]byte{0xed, byte(0x80 | lo>>6&0x3f), byte(0x80 | lo&0x3f)}) + text[i+4:]
+			break
+		}
+		if i > 0 && r < 0x80 {
+			one, two = text[:i], text[i:]
+		}
+	}
+	part := func(s string) []byte {
+		b := append([]byte(`{"type":"text-delta","index":`), index...)
+		return append(jsjson.AppendQuote(append(b, `,"text":`...), s), '}')
+	}
+	return [][]byte{part(one), part(two)}
+}

@@ -107,16 +107,6 @@ func shape(e *logfmt.Event, path, want string, v []byte) error {
 	return &ShapeError{Type: e.Type, Seq: e.Seq, Path: path, Want: want, Got: got(v)}
 }
 
-const (
-	typeUserMessage        = "user/message"
-	typeContextMessage     = "context/message"
-	typeSteeringMessage    = "steering/message"
-	typeAssistantMessage   = "assistant/message"
-	typeToolResult         = "tool/result"
-	typeRequestHeader      = "request/header"
-	typeRequestHeaderDelta = "request/header-delta"
-)
-
 // messageFields are the members of data that derivation looks at, found in one
 // walk: absent ones are nil.
 type messageFields struct {
@@ -183,8 +173,8 @@ func member(obj []byte, i int) (key, val []byte, next int) {
 // shape from which no message follows is a *ShapeError.
 func DeriveEventMessage(e *logfmt.Event, p Projection) ([]byte, error) {
 	switch e.Type {
-	case typeUserMessage, typeContextMessage, typeSteeringMessage,
-		typeAssistantMessage, typeToolResult:
+	case logfmt.TypeUserMessage, logfmt.TypeContextMessage, logfmt.TypeSteeringMessage,
+		logfmt.TypeAssistantMessage, logfmt.TypeToolResult:
 	default:
 		return nil, nil
 	}
@@ -193,13 +183,13 @@ func DeriveEventMessage(e *logfmt.Event, p Projection) ([]byte, error) {
 	}
 	f := readFields(e.Data)
 	switch e.Type {
-	case typeUserMessage:
+	case logfmt.TypeUserMessage:
 		return deriveUser(e, &f, p)
-	case typeAssistantMessage:
+	case logfmt.TypeAssistantMessage:
 		return deriveAssistant(e, &f, p)
-	case typeToolResult:
+	case logfmt.TypeToolResult:
 		return deriveToolResult(e, &f, p)
-	case typeSteeringMessage:
+	case logfmt.TypeSteeringMessage:
 		return deriveSteering(e, &f, p)
 	}
 	return deriveContext(e, &f, p)
@@ -224,10 +214,10 @@ func importUser(e *logfmt.Event, path string, data []byte, f *messageFields, p P
 		return nil, shape(e, path+".id", "a string", nil)
 	case f.role == nil && (f.id != nil || f.message != nil):
 		return nil, shape(e, path+".role", `"user"`, nil)
-	case f.content == nil:
-		return nil, shape(e, path+".content", "an array", nil)
-	case f.source == nil:
-		return nil, shape(e, path+".source", "an object", nil)
+	case jsjson.KindOf(f.content) != jsjson.Array:
+		return nil, shape(e, path+".content", "an array", f.content)
+	case jsjson.KindOf(f.source) != jsjson.Object:
+		return nil, shape(e, path+".source", "an object", f.source)
 	}
 	id := p.legacyID(e.Seq)
 	out := make([]byte, 0, len(data)+len(id)+len(`,"id":,"role":"user"`))
@@ -255,7 +245,7 @@ func deriveContext(e *logfmt.Event, f *messageFields, p Projection) ([]byte, err
 	switch p.Form {
 	case FormImported:
 		// Gone two months before messages had an identity; it never got an importer.
-		return nil, shape(e, "type", "a type this build can load", nil)
+		return nil, &ShapeError{Type: e.Type, Seq: e.Seq, Path: "type", Want: "a type that builds since 07-24 load", Got: "older"}
 	case FormFramed:
 		if !jsjson.StrEq(f.envelope, "raw") {
 			return frame(e, f, "context")
@@ -274,11 +264,11 @@ func deriveSteering(e *logfmt.Event, f *messageFields, p Projection) ([]byte, er
 	case FormVerbatim:
 		return plainUser(e, f)
 	}
-	if f.content == nil {
-		return nil, shape(e, "data.content", "an array", nil)
+	if jsjson.KindOf(f.content) != jsjson.Array {
+		return nil, shape(e, "data.content", "an array", f.content)
 	}
-	if f.source == nil {
-		return nil, shape(e, "data.source", "an object", nil)
+	if jsjson.KindOf(f.source) != jsjson.Object {
+		return nil, shape(e, "data.source", "an object", f.source)
 	}
 	id := p.legacyID(e.Seq)
 	if !p.React {
@@ -473,6 +463,9 @@ func deriveToolResult(e *logfmt.Event, f *messageFields, p Projection) ([]byte, 
 	if f.isError == nil {
 		return nil, shape(e, "data.isError", "a boolean", nil)
 	}
+	if jsjson.KindOf(f.callID) != jsjson.String {
+		return nil, shape(e, "data.callId", "a string", f.callID)
+	}
 	id := p.legacyID(e.Seq)
 	// Any object with op "replace" counts here, even one the surface refuses.
 	if jsjson.StrEq(jsjson.Get(e.Op, "op"), "replace") {
@@ -522,16 +515,16 @@ func (p Projection) legacyID(seq int64) []byte {
 func EventMessageID(e *logfmt.Event, p Projection) []byte {
 	f := readFields(e.Data)
 	id := f.id
-	if e.Type != typeUserMessage {
+	if e.Type != logfmt.TypeUserMessage {
 		id = jsjson.Get(f.message, "id")
 	}
 	if id == nil && p.Form == FormImported {
 		switch e.Type {
-		case typeAssistantMessage:
+		case logfmt.TypeAssistantMessage:
 			if f.message == nil && f.content != nil && f.provenance != nil {
 				return p.legacyID(e.Seq)
 			}
-		case typeUserMessage, typeToolResult, typeSteeringMessage:
+		case logfmt.TypeUserMessage, logfmt.TypeToolResult, logfmt.TypeSteeringMessage:
 			if msg, err := DeriveEventMessage(e, p); err == nil {
 				id = jsjson.Get(msg, "id")
 			}

@@ -261,10 +261,10 @@ func (f *HeaderFold) Add(e *logfmt.Event) (bool, error) {
 	var h *EpochHeader
 	var err error
 	switch {
-	case e.Type == typeRequestHeader:
+	case e.Type == logfmt.TypeRequestHeader:
 		h, err = CanonicalHeader(jsjson.Get(e.Data, "header"))
 		h = h.Clone()
-	case e.Type == typeRequestHeaderDelta && !f.IgnoreDeltas:
+	case e.Type == logfmt.TypeRequestHeaderDelta && !f.IgnoreDeltas:
 		if f.Header == nil {
 			return true, &HeaderError{Seq: e.Seq, Path: "data", Refusal: RefusalNoSnapshot, Got: got(e.Data)}
 		}

@@ -1,5 +1,7 @@
 package fold
 
+import "github.com/dsh-audit/dsh-audit/pkg/logfmt"
+
 // HeaderEvent is a header event that a request owes the log. The zero value
 // owes nothing.
 type HeaderEvent struct {
@@ -32,7 +34,7 @@ func NextHeaderEvent(era Era, folded, next *EpochHeader, first bool) HeaderEvent
 	}
 	delta := DiffHeader(folded, next)
 	if applied, err := ApplyHeaderDelta(folded, delta); err == nil && HeaderEquals(applied, next) {
-		return HeaderEvent{Type: "request/header-delta", Data: delta}
+		return HeaderEvent{Type: logfmt.TypeRequestHeaderDelta, Data: delta}
 	}
 	return snapshot(next, "fallback")
 }
@@ -44,5 +46,5 @@ func snapshot(h *EpochHeader, reason string) HeaderEvent {
 	}
 	data := append(c.AppendJSON([]byte(`{"header":`)), `,"reason":"`...)
 	data = append(data, reason...)
-	return HeaderEvent{Type: "request/header", Reason: reason, Data: append(data, `"}`...)}
+	return HeaderEvent{Type: logfmt.TypeRequestHeader, Reason: reason, Data: append(data, `"}`...)}
 }

@@ -326,3 +326,20 @@ func TestVectorsFoldHeader(t *testing.T) {
 		}
 	}
 }
+
+// fileMember reads the elements of one list in a JSON file.
+func fileMember(t *testing.T, path, key string) (out [][]byte) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, err := jsjson.Stringify(raw)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	for v := range jsjson.Elements(jsjson.Get(text, key)) {
+		out = append(out, v)
+	}
+	return out
+}

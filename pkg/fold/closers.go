@@ -1,0 +1,235 @@
+package fold
+
+import (
+	"bytes"
+	"iter"
+	"strconv"
+
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+// CloserForm is the shape of the tool results that stand in for lost ones
+// (PHYSICAL §8.2).
+type CloserForm uint8
+
+const (
+	CloserUnmarked   CloserForm = iota // without surfaceOp (06-17 to 06-26)
+	CloserMarked                       // on the surface, one text for all (06-26 to 07-22)
+	CloserOutcome                      // told apart by whether the call was recorded (07-22 to 07-28)
+	CloserIdentified                   // the same as an identified message (from 07-28)
+)
+
+// CloserFormOf returns the form of an era. The third form began in the middle of
+// E6, for which it gives the second.
+func CloserFormOf(era Era) CloserForm {
+	switch {
+	case era < E2:
+		return CloserUnmarked
+	case era < E7:
+		return CloserMarked
+	case era < E9:
+		return CloserOutcome
+	}
+	return CloserIdentified
+}
+
+// CloserTexts are the words of a stand-in result. They are data of the harness,
+// not of this package: whoever needs a log byte for byte passes the harness's.
+type CloserTexts struct {
+	Lost       string // up to CloserMarked
+	Started    string // the call was recorded; its outcome is unknown
+	NotStarted string // the call was not recorded
+}
+
+// DefaultCloserTexts are wordings of our own.
+var DefaultCloserTexts = CloserTexts{
+	Lost:       "(the process ended before this call returned; the log holds no result)",
+	Started:    "(the process ended after this call was recorded; the log cannot say whether it took effect)",
+	NotStarted: "(the process ended before this call was recorded as started)",
+}
+
+// A CloserTracker follows a log and knows at every point what would have to be
+// appended for it to end outside a turn (SEMANTICS §8.5, PHYSICAL §8.1). The
+// zero value stands before the first event. It holds the open turn only.
+type CloserTracker struct {
+	seen       bool
+	seq, time  int64
+	turn, step []byte // JSON of the open ones; empty when none
+	pending    []pendingCall
+}
+
+type pendingCall struct {
+	id, step []byte
+	call     int64 // seq of the tool/call; -1 before it
+}
+
+// Add takes the next event.
+func (t *CloserTracker) Add(e *logfmt.Event) {
+	t.seen, t.seq, t.time = true, e.Seq, e.Time
+	switch e.Type {
+	case logfmt.TypeTurnStart:
+		t.turn = append(t.turn[:0], jsjson.Get(e.Data, "turn")...)
+		t.step, t.pending = t.step[:0], t.pending[:0]
+	case logfmt.TypeTurnEnd:
+		t.turn, t.step, t.pending = t.turn[:0], t.step[:0], t.pending[:0]
+	case logfmt.TypeStepStart:
+		t.step = append(t.step[:0], jsjson.Get(e.Data, "step")...)
+	case logfmt.TypeStepEnd:
+		t.step, t.pending = t.step[:0], t.pending[:0]
+	case logfmt.TypeAssistantMessage:
+		content := jsjson.Get(e.Data, "content")
+		if m := jsjson.Get(e.Data, "message"); m != nil {
+			content = jsjson.Get(m, "content")
+		}
+		step := jsjson.Get(e.Data, "step")
+		for b := range jsjson.Elements(content) {
+			if jsjson.StrEq(jsjson.Get(b, "type"), "tool-call") {
+				t.call(jsjson.Get(b, "id"), step)
+			}
+		}
+	case logfmt.TypeToolCall:
+		if p := t.find(jsjson.Get(e.Data, "callId")); p >= 0 {
+			t.pending[p].call = e.Seq
+		}
+	case logfmt.TypeToolResult:
+		id := jsjson.Get(e.Data, "callId")
+		if m := jsjson.Get(e.Data, "message"); m != nil {
+			id = jsjson.Get(jsjson.Get(m, "source"), "callId")
+		}
+		if p := t.find(id); p >= 0 {
+			t.pending = append(t.pending[:p], t.pending[p+1:]...)
+		}
+	}
+}
+
+func (t *CloserTracker) find(id []byte) int {
+	for i := range t.pending {
+		if bytes.Equal(t.pending[i].id, id) {
+			return i
+		}
+	}
+	return -1
+}
+
+// call registers a call. One that is pending already keeps its place and forgets
+// that it was recorded.
+func (t *CloserTracker) call(id, step []byte) {
+	c := pendingCall{id: bytes.Clone(id), step: bytes.Clone(step), call: -1}
+	if p := t.find(id); p >= 0 {
+		t.pending[p] = c
+		return
+	}
+	t.pending = append(t.pending, c)
+}
+
+// Open reports whether the log stands inside a turn.
+func (t *CloserTracker) Open() bool { return t.seen && len(t.turn) > 0 }
+
+// Closers returns the events that end the open turn: a result for every pending
+// call, the end of the step, the end of the turn, with the seqs that follow and
+// the time of the last event. A log outside a turn needs none.
+func (t *CloserTracker) Closers(form CloserForm, texts CloserTexts) []*logfmt.Event {
+	if !t.Open() {
+		return nil
+	}
+	var out []*logfmt.Event
+	add := func(typ string, data []byte, marked bool, call int64) {
+		e := &logfmt.Event{Type: typ, Seq: t.seq + 1 + int64(len(out)), Time: t.time, Pos: logfmt.Position{Member: -1, Frame: -1, FrameAt: -1, Row: -1}}
+		// Here surfaceOp comes before sourceEventSeqs, unlike in live events.
+		b := logfmt.AppendEvent(nil, e)
+		b = append(b[:len(b)-1], `,"data":`...)
+		from := len(b)
+		b = append(b, data...)
+		to := len(b)
+		var op, src [2]int
+		if marked {
+			b = append(b, `,"surfaceOp":`...)
+			op[0] = len(b)
+			b = append(b, `"append"`...)
+			op[1] = len(b)
+			if call >= 0 {
+				b = append(b, `,"sourceEventSeqs":`...)
+				src[0] = len(b)
+				b = append(b, '[')
+				b = strconv.AppendInt(b, call, 10)
+				b = append(b, ']')
+				src[1] = len(b)
+			}
+		}
+		b = append(b, '}')
+		e.JSON, e.Line, e.Data = b, b, b[from:to:to]
+		if op[1] > 0 {
+			e.Op = b[op[0]:op[1]:op[1]]
+		}
+		if src[1] > 0 {
+			e.Sources = b[src[0]:src[1]:src[1]]
+		}
+		out = append(out, e)
+	}
+	for i := range t.pending {
+		p := &t.pending[i]
+		add(logfmt.TypeToolResult, t.result(p, form, texts, t.seq+1+int64(len(out))), form >= CloserMarked, p.call)
+	}
+	turn := append([]byte(`{"turn":`), t.turn...)
+	if len(t.step) > 0 {
+		data := append(bytes.Clone(turn), `,"step":`...)
+		add(logfmt.TypeStepEnd, append(append(data, t.step...), '}'), false, -1)
+	}
+	add(logfmt.TypeTurnEnd, append(turn, `,"reason":{"kind":"interrupted"}}`...), false, -1)
+	return out
+}
+
+// result is the data of one stand-in result.
+func (t *CloserTracker) result(p *pendingCall, form CloserForm, texts CloserTexts, seq int64) []byte {
+	text, fault := texts.Lost, `{"name":"InterruptedError","code":"interrupted"}`
+	switch {
+	case form < CloserOutcome:
+	case p.call >= 0:
+		text, fault = texts.Started, `{"name":"ToolOutcomeUnknownError","code":"TOOL_OUTCOME_UNKNOWN"}`
+	default:
+		text, fault = texts.NotStarted, `{"name":"ToolNotStartedError","code":"TOOL_NOT_STARTED"}`
+	}
+	content := append(jsjson.AppendQuote([]byte(`[{"type":"text","text":`), text), `}]`...)
+
+	b := append([]byte(`{"turn":`), t.turn...)
+	b = appendMember(b, `,"step":`, p.step)
+	if form < CloserIdentified {
+		b = appendMember(b, `,"callId":`, p.id)
+		b = append(b, `,"content":`...)
+		b = append(b, content...)
+		b = append(b, `,"isError":true`...)
+	} else {
+		id, _ := jsjson.Str(p.id)
+		b = append(b, `,"message":{"id":`...)
+		b = jsjson.AppendQuote(b, "interrupted-tool-result-"+id+"-"+strconv.FormatInt(seq, 10))
+		b = append(b, `,"role":"user","source":{"kind":"tool"`...)
+		b = appendMember(b, `,"callId":`, p.id)
+		b = append(b, `},"content":[{"type":"tool-result"`...)
+		b = appendMember(b, `,"toolCallId":`, p.id)
+		b = append(b, `,"isError":true,"content":`...)
+		b = append(b, content...)
+		b = append(b, `}]}`...)
+	}
+	b = append(b, `,"error":`...)
+	return append(append(b, fault...), '}')
+}
+
+// appendMember appends a member unless it is absent, as JSON.stringify leaves
+// out undefined.
+func appendMember(dst []byte, key string, v []byte) []byte {
+	if len(v) == 0 {
+		return dst
+	}
+	return append(append(dst, key...), v...)
+}
+
+// Closers returns what the harness appends to a log that ends inside a turn when
+// it loads it (SEMANTICS §8.5, PHYSICAL §8); nothing for one that does not.
+func Closers(events iter.Seq[*logfmt.Event], form CloserForm, texts CloserTexts) []*logfmt.Event {
+	var t CloserTracker
+	for e := range events {
+		t.Add(e)
+	}
+	return t.Closers(form, texts)
+}
