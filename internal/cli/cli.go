@@ -118,8 +118,8 @@ type Call struct {
 // Bool returns the value of a switch.
 func (c *Call) Bool(name string) bool { return c.opts.Bool(name) }
 
-// Value returns the value of an option.
-func (c *Call) Value(name string) string { return c.opts.String(name) }
+// Text returns the value of an option.
+func (c *Call) Text(name string) string { return c.opts.String(name) }
 
 // IsSet reports whether an option was given.
 func (c *Call) IsSet(name string) bool { return c.opts.IsSet(name) }

@@ -16,6 +16,7 @@ import (
 	"github.com/dsh-audit/dsh-audit/internal/cli"
 	"github.com/dsh-audit/dsh-audit/internal/cli/diff"
 	"github.com/dsh-audit/dsh-audit/internal/cli/replay"
+	"github.com/dsh-audit/dsh-audit/internal/cli/verify"
 	"github.com/dsh-audit/dsh-audit/internal/corpus"
 )
 
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"dsh-replay": func() { os.Exit(cli.Main(replay.Program())) },
 		"dsh-diff":   func() { os.Exit(cli.Main(diff.Program())) },
+		"dsh-verify": func() { os.Exit(cli.Main(verify.Program())) },
 	})
 }
 

@@ -200,10 +200,7 @@ func (v *verifyText) verdict(s string) string {
 
 func (v *verifyText) Result(r *Result) error {
 	path := ui.Escape(string(r.Path))
-	facts := []string{count(r.Events, "event")}
-	if n := r.Requests.Exact + r.Requests.Messages + r.Requests.Ambiguous; n > 0 || r.Requests.Candidates > 0 {
-		facts = append(facts, r.Requests.String())
-	}
+	var facts []string
 	for _, c := range []struct {
 		n    int64
 		word string
@@ -212,8 +209,12 @@ func (v *verifyText) Result(r *Result) error {
 			facts = append(facts, count(c.n, c.word))
 		}
 	}
+	facts = append(facts, count(r.Events, "event"))
+	if n := r.Requests.Exact + r.Requests.Messages + r.Requests.Ambiguous; n > 0 || r.Requests.Candidates > 0 {
+		facts = append(facts, r.Requests.String())
+	}
 	if err := writeString(v.w, v.pal.Head(path), ": ", v.verdict(r.Verdict), ": ", meanings[r.Verdict],
-		" (", strings.Join(facts, ", "), ")\n"); err != nil {
+		"; ", strings.Join(facts, ", "), "\n"); err != nil {
 		return err
 	}
 	for i := range r.Findings {
@@ -244,7 +245,7 @@ func (r Requests) String() string {
 	case n > 0 && r.Exact == n:
 		s += " rebuilt exactly"
 	case n > 0 && r.Messages == n:
-		s += " rebuilt as message lists: this era logged no header"
+		s += " rebuilt as message lists (no header was logged in this era)"
 	case n > 0:
 		var parts []string
 		for _, g := range []struct {
@@ -258,7 +259,7 @@ func (r Requests) String() string {
 		s += " rebuilt (" + strings.Join(parts, ", ") + ")"
 	}
 	if r.Candidates > 0 {
-		s += fmt.Sprintf(", %d more that may or may not have been sent", r.Candidates)
+		s += fmt.Sprintf(", %d more may or may not have been sent", r.Candidates)
 	}
 	return s
 }

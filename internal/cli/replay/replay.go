@@ -157,9 +157,9 @@ func through(c *cli.Call) (int64, error) {
 	if !c.IsSet("at") {
 		return math.MaxInt64, nil
 	}
-	n, err := strconv.ParseUint(c.Value("at"), 10, 53)
+	n, err := strconv.ParseUint(c.Text("at"), 10, 53)
 	if err != nil {
-		return 0, cli.Usage(fmt.Sprintf("--at: %q is not the seq of an event", c.Value("at")))
+		return 0, cli.Usage(fmt.Sprintf("--at: %q is not the seq of an event", c.Text("at")))
 	}
 	return int64(n), nil
 }

@@ -113,7 +113,7 @@ func stateCommand(value func(*fold.Fold) []byte) func(*cli.Call) error {
 			return err
 		}
 		var opts fold.Options
-		if c.Value("framing") != "" {
+		if c.Text("framing") != "" {
 			if opts, err = framing(c); err != nil {
 				return err
 			}
