@@ -380,7 +380,7 @@ func (l *Log) openLines(src *lineSource) error {
 		return err
 	case torn:
 		h, d := parseHeader(line, pos)
-		msg := fmt.Sprintf("header record: cut after %d bytes, expected the rest of it and a line feed", len(line))
+		msg := fmt.Sprintf("header record: cut after %s, expected the rest of it and a line feed", bytesOf(len(line)))
 		if h != nil {
 			msg = "header record: no line feed behind it"
 		}

@@ -196,7 +196,7 @@ func (s *lineSource) next(rec *record) error {
 	// been whole is worth knowing.
 	rec.parse(line, pos)
 	d := &Defect{Rule: RuleTorn, Class: Torn, Seq: -1, At: int64(len(line)),
-		Message: fmt.Sprintf("the last line is cut after %d bytes: expected the rest of a record and a line feed", len(line)),
+		Message: fmt.Sprintf("the last line is cut after %s: expected the rest of a record and a line feed", bytesOf(len(line))),
 		Hint:    "the write was cut short; everything before this line is kept",
 	}
 	switch {
@@ -204,7 +204,7 @@ func (s *lineSource) next(rec *record) error {
 		d.Message = "the last line has no line feed: it reads as a whole record, but the harness drops it"
 	case len(bytes.Trim(line, "\x00")) == 0:
 		d.At = 0
-		d.Message = fmt.Sprintf("the file ends in %d zero bytes, expected a record or the end", len(line))
+		d.Message = fmt.Sprintf("the file ends in zero bytes, %d of them, expected a record or the end", len(line))
 	}
 	rec.defect, rec.packed, rec.value, rec.null = d, false, false, false
 	return nil
@@ -364,6 +364,9 @@ func (s *scanner) gap(rec *record, src source, first int64) *Defect {
 	case rec.value:
 		d.Rule = RuleValue
 		d.Message = fmt.Sprintf("the line is %s, expected an object with seq %d", kindName(rec.line), s.expect)
+	case first < 0 && rec.got == nil && rec.event.Type == "session":
+		d.Message = fmt.Sprintf("a second header record, expected the event with seq %d", s.expect)
+		d.Hint = "another log was appended to this one"
 	case first < 0 && rec.got == nil:
 		d.Message = fmt.Sprintf("the event has no seq, expected seq %d", s.expect)
 	case first < 0:
@@ -448,6 +451,14 @@ func kindName(line []byte) string {
 		}
 	}
 	return "a number"
+}
+
+// bytesOf counts bytes in words.
+func bytesOf(n int) string {
+	if n == 1 {
+		return "1 byte"
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
 
 // clip shortens a value for a message.
