@@ -96,6 +96,7 @@ type Compared struct {
 	Missing   int64 `json:"missing"` // rebuilt from the log, not in the recording
 	Extra     int64 `json:"extra"`   // in the recording, not in the log
 	Auxiliary int64 `json:"auxiliary"`
+	Unsent    int64 `json:"unsent"` // of the log, may or may not have been sent, not recorded
 }
 
 // Summary counts the logs of a run.
@@ -274,6 +275,7 @@ func (c *Compared) String() string {
 		{c.KeyOrder, "differ in the order of config keys only"}, {c.Differing, "differ"},
 		{c.Missing, "rebuilt from the log but not recorded"}, {c.Extra, "recorded but not in the log"},
 		{c.Auxiliary, "not of the agent loop, not judged"},
+		{c.Unsent, "of the log not sent, by the recording"},
 	} {
 		if x.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.word))

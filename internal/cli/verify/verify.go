@@ -4,13 +4,16 @@ package verify
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 
 	ucli "github.com/urfave/cli/v2"
 
 	"github.com/dsh-audit/dsh-audit/internal/cli"
+	"github.com/dsh-audit/dsh-audit/internal/cli/source"
 	"github.com/dsh-audit/dsh-audit/internal/report"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/invariants"
@@ -103,6 +106,8 @@ type judge struct {
 	hint    string              // rule to explain
 	first   string              // path of the first log that can be read
 	trouble bool                // a path gave no log at all
+
+	recording io.Reader // of --requests; nil when not given
 }
 
 func run(c *cli.Call) error {
@@ -134,6 +139,14 @@ func run(c *cli.Call) error {
 	} else {
 		j.out = report.NewVerifyText(c.Out, c.Palette, c.Bool("notes"))
 	}
+	if c.IsSet("requests") {
+		f, err := openRecording(c)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		j.recording = f
+	}
 	for _, path := range c.Operands {
 		if err := j.path(path); err != nil {
 			return err
@@ -150,6 +163,28 @@ func run(c *cli.Call) error {
 		return err
 	}
 	return cli.Exit(j.status())
+}
+
+// openRecording opens the file of --requests; "-" is standard input.
+func openRecording(c *cli.Call) (io.ReadCloser, error) {
+	name := c.Text("requests")
+	if len(c.Operands) > 1 {
+		return nil, cli.Usage("--requests compares one log", "run it once for each log")
+	}
+	if st, err := os.Stat(c.Operands[0]); err == nil && st.IsDir() {
+		return nil, cli.Usage("--requests compares one log, and "+c.Operands[0]+" is a directory", "name the log in it")
+	}
+	if name == "-" {
+		if c.Operands[0] == "-" {
+			return nil, cli.Usage("standard input can be read only once", "save one of the two to a file first")
+		}
+		return io.NopCloser(c.Stdin), nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, source.Trouble(name, err)
+	}
+	return f, nil
 }
 
 // status is the exit code of the verdicts.
@@ -219,17 +254,89 @@ func (j *judge) log(log *logfmt.Log) error {
 	if j.first == "" {
 		j.first = log.Path
 	}
-	res, err := invariants.Check(j.c, log, j.opts)
+	if j.recording == nil {
+		res, err := invariants.Check(j.c, log, j.opts)
+		if err != nil {
+			return err
+		}
+		return j.result(res, nil)
+	}
+	// The requests come while the log is judged, in one pass.
+	name := j.c.Text("requests")
+	comparer := invariants.NewComparer(j.recording)
+	var failed error
+	opts := j.opts
+	opts.Request = func(r *fold.Request) {
+		if failed == nil {
+			failed = comparer.Add(r)
+		}
+	}
+	res, err := invariants.Check(j.c, log, opts)
 	if err != nil {
 		return err
 	}
-	return j.result(res)
+	var cmp *invariants.Comparison
+	if failed == nil {
+		cmp, failed = comparer.End()
+	}
+	if failed != nil {
+		return cli.Fail(cli.Trouble, fmt.Errorf("%s: %w", name, failed))
+	}
+	if res.Verdict == invariants.Unreadable || res.Verdict == invariants.Unsupported {
+		// Nothing was rebuilt: every recorded request would count as extra.
+		return j.result(res, nil)
+	}
+	add(res, cmp)
+	return j.result(res, &report.Compared{
+		Path: report.Text(name), Recorded: cmp.Recorded, Matched: cmp.Matched, KeyOrder: cmp.KeyOrder,
+		Differing: cmp.Differing, Missing: cmp.Missing, Extra: cmp.Extra, Auxiliary: cmp.Auxiliary,
+		Unsent: cmp.Skipped,
+	})
+}
+
+// add joins a comparison to the result of the log: what the recording
+// contradicts is held against the log like any other finding.
+func add(res *invariants.Result, cmp *invariants.Comparison) {
+	count := func(s invariants.Severity, n int64) {
+		switch s {
+		case invariants.Error:
+			res.Errors += n
+		case invariants.Warning:
+			res.Warnings += n
+		default:
+			res.Notes += n
+		}
+	}
+	var errs, warns int64
+	for _, f := range cmp.Findings {
+		count(f.Severity, 1)
+		switch f.Severity {
+		case invariants.Error:
+			errs++
+		case invariants.Warning:
+			warns++
+		}
+	}
+	for _, o := range cmp.Omitted {
+		count(invariants.Lookup(o.Rule).Severity, o.Count)
+	}
+	res.Findings = append(res.Findings, cmp.Findings...)
+	res.Omitted = append(res.Omitted, cmp.Omitted...)
+	switch res.Verdict {
+	case invariants.OK, invariants.Warn, invariants.Open, invariants.Torn:
+		if errs > 0 {
+			res.Verdict = invariants.Violations
+		} else if warns > 0 && res.Verdict == invariants.OK {
+			res.Verdict = invariants.Warn
+		}
+	}
 }
 
 // result prints one verdict. What is printed reaches the reader at once: the
 // next log may take its time.
-func (j *judge) result(res *invariants.Result) error {
+func (j *judge) result(res *invariants.Result, cmp *report.Compared) error {
 	r := convert(res)
+	r.Recording = cmp
 	j.sum.Tally(r)
 	for _, f := range res.Findings {
 		if f.Severity != invariants.Note && (j.hint == "" || f.Severity > j.worst) {
@@ -255,7 +362,7 @@ func (j *judge) unreadable(path string, err error) error {
 			Pos: logfmt.Position{Offset: -1, Frame: -1, FrameAt: -1, Row: -1, Member: -1},
 			Seq: -1, Turn: -1, Step: -1, Message: err.Error(),
 		}},
-	})
+	}, nil)
 }
 
 // convert copies a result into the form that reports print.
@@ -278,7 +385,7 @@ func convert(res *invariants.Result) *report.Result {
 		r.Eras = append(r.Eras, s)
 	}
 	for _, f := range res.Findings {
-		r.Findings = append(r.Findings, convertFinding(f))
+		r.Findings = append(r.Findings, convertFinding(res.Container, f))
 	}
 	for _, o := range res.Omitted {
 		r.Omitted = append(r.Omitted, report.Omitted{Rule: o.Rule, Count: o.Count})
@@ -286,7 +393,8 @@ func convert(res *invariants.Result) *report.Result {
 	return r
 }
 
-func convertFinding(f *invariants.Finding) report.Finding {
+// convertFinding copies a finding with the places its container has.
+func convertFinding(c logfmt.Container, f *invariants.Finding) report.Finding {
 	known := func(n int64) *int64 {
 		if n < 0 {
 			return nil
@@ -294,12 +402,16 @@ func convertFinding(f *invariants.Finding) report.Finding {
 		return &n
 	}
 	out := report.Finding{
-		Rule: f.Rule, Severity: f.Severity.String(), Line: f.Pos.Line, Offset: known(f.Offset()),
-		Row: known(f.Pos.Row), Seq: known(f.Seq), Turn: known(f.Turn), Step: known(f.Step),
+		Rule: f.Rule, Severity: f.Severity.String(), Line: f.Pos.Line,
+		Seq: known(f.Seq), Turn: known(f.Turn), Step: known(f.Step),
 		Path: report.Text(f.Path), Message: report.Text(f.Message), Hint: report.Text(f.Hint), More: f.More,
 	}
-	if f.Pos.Frame >= 0 {
-		frame := f.Pos.Frame
+	if c == logfmt.SQLite {
+		out.Row = known(f.Pos.Row)
+	} else if f.Pos.Line > 0 {
+		out.Offset = known(f.Offset())
+	}
+	if frame := f.Pos.Frame; c == logfmt.Zstd && frame >= 0 {
 		out.Frame = &frame
 	}
 	for _, r := range f.Related {
