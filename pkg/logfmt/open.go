@@ -465,6 +465,7 @@ func isProjected(line []byte) bool {
 	var rec record
 	rec.parse(line, Position{})
 	env := &rec.env
-	return !rec.value && env.shape != shapeValue && env.typeTok != nil && env.data != nil && bytes.HasPrefix(line, []byte(`{"type":`)) &&
-		env.seqTok == nil && env.timeTok == nil && env.seq0 == nil && env.time0 == nil
+	f := &env.field
+	return !rec.value && f[fType] != nil && f[fData] != nil && bytes.HasPrefix(line, []byte(`{"type":`)) &&
+		f[fSeq] == nil && f[fTime] == nil && f[fSeq0] == nil && f[fTime0] == nil
 }

@@ -102,23 +102,25 @@ func (r *record) member(i int) *Event {
 func (r *record) parse(line []byte, pos Position) {
 	r.pos, r.line = pos, line
 	r.defect, r.value, r.null, r.packed, r.got, r.facts = nil, false, false, false, nil, 0
-	facts, err := jsjson.Check(line)
+	others, facts, err := jsjson.CheckFields(line, r.env.field[:], fieldNames)
 	if err != nil {
 		r.defect = jsonDefect(line, err)
 		return
 	}
 	canon := line
+	r.env.others = others
 	if !facts.Canonical() {
 		r.buf, _, err = jsjson.AppendStringify(r.buf[:0], line)
-		if err != nil { // Check accepted it
+		if err != nil { // CheckFields accepted it
 			r.defect = jsonDefect(line, err)
 			return
 		}
 		canon = r.buf
+		r.env.others = jsjson.Fields(canon, r.env.field[:], fieldNames)
 	}
 	r.facts = uint16(facts)
 	e := &r.event
-	parseEnvelope(canon, e, &r.env, &r.names)
+	r.env.read(canon, e, &r.names)
 	switch r.env.shape {
 	case shapeNull:
 		r.value, r.null = true, true
@@ -126,12 +128,12 @@ func (r *record) parse(line []byte, pos Position) {
 		r.value = true
 	case shapeRow:
 		r.packed = true
-		r.got = r.env.seq0
+		r.got = r.env.field[fSeq0]
 		if err := r.row.decode(&r.env, facts&jsjson.NumberOverflow != 0); err != nil {
 			r.defect = &Defect{Rule: RuleRow, Class: Corrupt, Message: err.Error(), Err: err}
 		}
 	case shapeEvent:
-		r.got = r.env.seqTok
+		r.got = r.env.field[fSeq]
 		e.JSON, e.Line, e.Pos, e.Facts = canon, line, pos, r.facts
 	}
 }
