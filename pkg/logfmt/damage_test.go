@@ -555,6 +555,40 @@ func TestPackerBatches(t *testing.T) {
 	}
 }
 
+// TestStandardInput reads a log through a pipe.
+func TestStandardInput(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	stdin := os.Stdin
+	os.Stdin = r
+	defer func() { os.Stdin = stdin }()
+	go func() {
+		io.WriteString(w, text(sound()))
+		w.Close()
+	}()
+	n := 0
+	for l, err := range Open("-", Options{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range l.Events() {
+		}
+		if l.Path != "-" || l.Kept() != 8 || l.Class() != Intact {
+			t.Errorf("%s: %s, kept %d", l.Path, l.Class(), l.Kept())
+		}
+		n++
+	}
+	if n != 1 {
+		t.Errorf("%d logs", n)
+	}
+	if _, err := r.Stat(); err != nil {
+		t.Errorf("standard input was closed: %v", err)
+	}
+}
+
 // TestStrictRegion marks the records of a source as lying where any damage is
 // corruption.
 func TestStrictRegion(t *testing.T) {

@@ -178,6 +178,20 @@ func OpenFile(path string, o Options) (*Log, error) {
 	return openInput(&input{path: path, r: f, file: f, closer: f})
 }
 
+// openEach yields the logs in one file. It reports false when the iteration is
+// over.
+func openEach(path string, o Options, yield func(*Log, error) bool) bool {
+	l, err := OpenFile(path, o)
+	if err != nil {
+		return yield(nil, err)
+	}
+	defer l.Close()
+	if k := kindOf(l.Container); k != nil && k.each != nil && !l.stop {
+		return k.each(l, o, yield)
+	}
+	return yield(l, nil)
+}
+
 // Open yields every log at path: the one in a file or on standard input ("-"),
 // or those in the files named session*.jsonl of a directory and the directories
 // in it, in order of their names. An error stands for a path or log that could
@@ -185,16 +199,8 @@ func OpenFile(path string, o Options) (*Log, error) {
 // ends.
 func Open(path string, o Options) iter.Seq2[*Log, error] {
 	return func(yield func(*Log, error) bool) {
-		step := func(p string) bool {
-			l, err := OpenFile(p, o)
-			if err != nil {
-				return yield(nil, err)
-			}
-			defer l.Close()
-			return yield(l, nil)
-		}
 		if path == "-" {
-			step(path)
+			openEach(path, o, yield)
 			return
 		}
 		st, err := os.Stat(path)
@@ -203,7 +209,7 @@ func Open(path string, o Options) iter.Seq2[*Log, error] {
 			return
 		}
 		if !st.IsDir() {
-			step(path)
+			openEach(path, o, yield)
 			return
 		}
 		skip := func(p, reason string) {
@@ -236,7 +242,7 @@ func Open(path string, o Options) iter.Seq2[*Log, error] {
 			case !isLogName(d.Name()):
 				skip(p, "not named session*.jsonl")
 			default:
-				if !step(p) {
+				if !openEach(p, o, yield) {
 					return fs.SkipAll
 				}
 			}
@@ -274,15 +280,27 @@ type kind struct {
 	// when the input can be read again. The source owns the input from then on.
 	// Nil marks a container that is recognised but not read.
 	open func(l *Log, in *input) error
+	// each yields the logs of a container that may hold several, given what open
+	// made of the input. It reports what yield reported last.
+	each func(l *Log, o Options, yield func(*Log, error) bool) bool
+}
+
+func kindOf(c Container) *kind {
+	for i := range kinds {
+		if kinds[i].container == c {
+			return &kinds[i]
+		}
+	}
+	return nil
 }
 
 // kinds is the one place where containers are known. What has none of these magic
 // bytes is taken for lines.
 var kinds = []kind{
-	{"\x28\xb5\x2f\xfd", Zstd, "a Zstandard log", nil},
-	{"SQLite format 3\x00", SQLite, "an SQLite database", nil},
-	{"PK\x03\x04", ZIP, "a ZIP archive", nil},
-	{"PK\x05\x06", ZIP, "an empty ZIP archive", nil},
+	{magic: "\x28\xb5\x2f\xfd", container: Zstd, name: "a Zstandard log"},
+	{magic: "SQLite format 3\x00", container: SQLite, name: "an SQLite database"},
+	{magic: "PK\x03\x04", container: ZIP, name: "a ZIP archive"},
+	{magic: "PK\x05\x06", container: ZIP, name: "an empty ZIP archive"},
 }
 
 // sniffLen is how many bytes the first look takes.
