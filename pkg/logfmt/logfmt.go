@@ -92,7 +92,13 @@ func (d *Defect) Error() string {
 	if d.Seq >= 0 {
 		s += fmt.Sprintf(": seq %d", d.Seq)
 	}
-	return fmt.Sprintf("%s: byte %d: %s", s, d.Pos.Offset+d.At, d.Message)
+	at := "byte"
+	if d.Pos.Frame >= 0 {
+		// The byte is one of the plain text; the frame is what the file holds.
+		s += fmt.Sprintf(": frame %d", d.Pos.Frame)
+		at = "text byte"
+	}
+	return fmt.Sprintf("%s: %s %d: %s", s, at, d.Pos.Offset+d.At, d.Message)
 }
 
 func (d *Defect) Unwrap() error { return d.Err }

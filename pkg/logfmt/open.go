@@ -30,7 +30,8 @@ type Log struct {
 	opening  []*Defect // found before the first event
 	stop     bool      // no events are read
 	headless bool      // the first line is an event
-	first    source    // positioned behind the header; used by the first Events
+	frames   FrameStats
+	first    source // positioned behind the header; used by the first Events
 	reopen   func() (source, error)
 }
 
@@ -45,7 +46,9 @@ func (l *Log) Defects() []*Defect { return l.scan.defects }
 func (l *Log) Kept() int64 { return l.scan.kept }
 
 // Committed is the byte offset behind the last record the harness would keep.
-// A harness that continues a torn log cuts it there.
+// A harness that continues a torn log cuts it there. Of a Zstandard log it is the
+// end in the file of the last complete frame, once the log was read to its end;
+// Kept counts events behind it that were recovered from a cut frame.
 func (l *Log) Committed() int64 { return l.scan.committed }
 
 // Close releases the log. It need not be called on logs that Open yields.
@@ -85,6 +88,9 @@ func (l *Log) Events() iter.Seq2[*Event, *Defect] {
 			}
 		}
 		defer src.close()
+		if f, ok := src.(interface{ finish(*Log) }); ok {
+			defer f.finish(l)
+		}
 
 		s := &l.scan
 		var rec record
@@ -193,7 +199,7 @@ func openEach(path string, o Options, yield func(*Log, error) bool) bool {
 }
 
 // Open yields every log at path: the one in a file or on standard input ("-"),
-// or those in the files named session*.jsonl of a directory and the directories
+// or those in the files named session*.jsonl[.zstd] of a directory and the directories
 // in it, in order of their names. An error stands for a path or log that could
 // not be opened; the iteration goes on behind it. A log is closed when its step
 // ends.
@@ -240,7 +246,7 @@ func Open(path string, o Options) iter.Seq2[*Log, error] {
 			case !d.Type().IsRegular():
 				skip(p, "not a regular file")
 			case !isLogName(d.Name()):
-				skip(p, "not named session*.jsonl")
+				skip(p, "not named session*.jsonl or session*.jsonl.zstd")
 			default:
 				if !openEach(p, o, yield) {
 					return fs.SkipAll
@@ -253,7 +259,7 @@ func Open(path string, o Options) iter.Seq2[*Log, error] {
 
 // isLogName reports whether a directory entry is taken for a log.
 func isLogName(name string) bool {
-	return strings.HasPrefix(name, "session") && strings.HasSuffix(name, ".jsonl")
+	return strings.HasPrefix(name, "session") && strings.HasSuffix(strings.TrimSuffix(name, zstdSuffix), ".jsonl")
 }
 
 // input is what a container reads: a file, or a stream when file is nil.
@@ -295,9 +301,8 @@ func kindOf(c Container) *kind {
 }
 
 // kinds is the one place where containers are known. What has none of these magic
-// bytes is taken for lines.
+// bytes is taken for frames, if isZstd says so, or for lines.
 var kinds = []kind{
-	{magic: "\x28\xb5\x2f\xfd", container: Zstd, name: "a Zstandard log"},
 	{magic: "SQLite format 3\x00", container: SQLite, name: "an SQLite database"},
 	{magic: "PK\x03\x04", container: ZIP, name: "a ZIP archive"},
 	{magic: "PK\x05\x06", container: ZIP, name: "an empty ZIP archive"},
@@ -327,6 +332,9 @@ func openInput(in *input) (*Log, error) {
 	}
 
 	open := openPlain
+	if isZstd(l.Path, in.head) {
+		l.Container, open = Zstd, openZstd
+	}
 	for _, k := range kinds {
 		if bytes.HasPrefix(in.head, []byte(k.magic)) {
 			l.Container = k.container
@@ -344,6 +352,7 @@ func openInput(in *input) (*Log, error) {
 		in.close()
 		return nil, err
 	}
+	l.misnamed(in.head)
 	if l.stop || l.first == nil {
 		in.close()
 		l.first = nil
