@@ -197,8 +197,7 @@ func (c *Context) settle(res *Result) {
 			res.count(sev, b.omitted)
 		}
 	}
-	slices.SortFunc(res.Findings, compareFindings)
-	slices.SortFunc(res.Omitted, func(a, b Omitted) int { return strings.Compare(a.Rule, b.Rule) })
+	sortFindings(res.Findings, res.Omitted)
 	res.Verdict = c.verdict(res, violated, unsupported)
 }
 
@@ -244,6 +243,21 @@ func compareFindings(a, b *Finding) int {
 	)
 }
 
+func sortFindings(fs []*Finding, om []Omitted) {
+	slices.SortStableFunc(fs, compareFindings)
+	slices.SortFunc(om, func(a, b Omitted) int { return strings.Compare(a.Rule, b.Rule) })
+}
+
+// ruleOrder is the place of a rule in the catalogue.
+func ruleOrder(id string) int {
+	for i, r := range registry {
+		if r.ID == id {
+			return i
+		}
+	}
+	return len(registry)
+}
+
 // bucket keeps the first findings of one rule.
 type bucket struct {
 	kept    []*Finding
@@ -254,12 +268,7 @@ type bucket struct {
 func (c *Context) add(f *Finding) *Finding {
 	b := c.found[f.Rule]
 	if b == nil {
-		b = &bucket{order: len(registry)}
-		for i, r := range registry {
-			if r.ID == f.Rule {
-				b.order = i
-			}
-		}
+		b = &bucket{order: ruleOrder(f.Rule)}
 		c.found[f.Rule] = b
 	}
 	f.order = b.order
