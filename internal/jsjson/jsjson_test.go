@@ -2,14 +2,17 @@ package jsjson
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -89,6 +92,11 @@ func TestFacts(t *testing.T) {
 		{in: `0.` + strings.Repeat("0", 200000) + `1e200001`, out: `1`, facts: NumberForm},
 		{in: `1` + strings.Repeat("0", 200000) + `e-200001`, out: `0.1`, facts: NumberForm},
 		{in: `1` + strings.Repeat("0", 200000) + `e-199000`, out: `null`, facts: NumberOverflow},
+		{in: `0.` + strings.Repeat("0", 9998) + `1e9999`, out: `1`, facts: NumberForm},
+		{in: `25e-00306`, out: `2.5e-305`, facts: NumberForm},
+		{in: `25e+00304`, out: `2.5e+305`, facts: NumberForm},
+		{in: `25e-00999`, out: `0`, facts: NumberLoss},
+		{in: `-25e+00999`, out: `null`, facts: NumberOverflow},
 		{in: `7e00000000000000000000000000`, out: `7`, facts: NumberForm},
 
 		{in: `"\"\\\b\f\n\r\t\u0000\u000b\u001f` + "\x7f\u2028\u2029\ufeff<>&/" + `"`},
@@ -436,6 +444,72 @@ func TestManyKeys(t *testing.T) {
 	got, facts, err := Stringify(down)
 	if facts != KeyOrder || err != nil || !bytes.HasPrefix(got, []byte(`{"0":true,"1":99999,"2":99998,`)) || len(got) != len(down) {
 		t.Errorf("descending keys: %.60q, %b, %v", got, facts, err)
+	}
+}
+
+// The quick test for a sequence agrees with the exact one.
+func TestWellFormed(t *testing.T) {
+	good := 0
+	for lead := 0x80; lead < 0x100; lead++ {
+		for second := range 0x100 {
+			for _, third := range []byte{0x00, 0x7F, 0x80, 0xBF, 0xC0, 0xFF} {
+				for _, fourth := range []byte{0x00, 0x7F, 0x80, 0xBF, 0xC0, 0xFF} {
+					b := []byte{byte(lead), byte(second), third, fourth}
+					want, ok := sequence(b, 0)
+					if valid := utf8.FullRune(b) && utf8.Valid(b[:want]); valid != ok {
+						t.Fatalf("sequence(%x) = %d, %v", b, want, ok)
+					}
+					if ok {
+						good++
+					} else {
+						want = 0
+					}
+					if got := wellFormed(binary.LittleEndian.Uint32(b)); got != want {
+						t.Fatalf("wellFormed(%x) = %d, want %d", b, got, want)
+					}
+				}
+			}
+		}
+	}
+	// 30 leads of two bytes with 64, 16 of three with 64 but E0 and ED with 32,
+	// five of four bytes: F0 with 48, F1 to F3 with 64, F4 with 16.
+	if want := 30*64*36 + (14*64+2*32)*2*6 + (48+3*64+16)*4; good != want {
+		t.Errorf("%d well-formed, want %d", good, want)
+	}
+}
+
+// Every byte at every place of a word, and of a string.
+func TestSpecial(t *testing.T) {
+	for c := range 0x100 {
+		stops := c < 0x20 || c == '"' || c == '\\' || c >= 0x80
+		for at := range 24 {
+			text := []byte(strings.Repeat("a", 24))
+			text[at] = byte(c)
+			if at < 8 {
+				m := special(binary.LittleEndian.Uint64(text))
+				if first := bits.TrailingZeros64(m) >> 3; stops != (m != 0) || stops && first != at {
+					t.Errorf("special with %#02x at %d marks %#x", c, at, m)
+				}
+			}
+			in := append(append([]byte{'"'}, text...), '"')
+			facts, err := Check(in)
+			want := "<nil>"
+			switch {
+			case c < 0x20:
+				want = fmt.Sprintf("offset %d: expected string character, found 0x%02x", at+1, c)
+			case c == '"' && at < 23:
+				want = fmt.Sprintf("offset %d: expected end of input, found 'a'", at+2)
+			case c == '"':
+				want = fmt.Sprintf("offset %d: expected end of input, found '\"'", at+2)
+			case c == '\\' && at < 23:
+				want = fmt.Sprintf("offset %d: expected escape character, found 'a'", at+2)
+			case c == '\\':
+				want = "offset 26: expected '\"', found end of input"
+			}
+			if got := fmt.Sprint(err); got != want || (facts == BadUTF8) != (c >= 0x80) {
+				t.Errorf("%#02x at %d: Check = %b, %s, want %s", c, at, facts, got, want)
+			}
+		}
 	}
 }
 

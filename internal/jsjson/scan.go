@@ -625,7 +625,7 @@ func noteKey(b []byte, before []keySpan, k keySpan, seen uint64) (Facts, uint64)
 		}
 		bit = keyBit(x, n)
 	}
-	if seen&bit != 0 && len(before) <= manyKeys {
+	if seen&bit != 0 && len(before) < manyKeys {
 		for _, p := range before {
 			if bytes.Equal(keyText(b, p), text) {
 				facts |= DuplicateKey
