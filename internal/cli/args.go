@@ -12,6 +12,7 @@ import (
 // over, head everything before it. The library takes an option that stands
 // after a file for another file, silently; here it is an error.
 func operands(head, tail []string, flags []cli.Flag) ([]string, error) {
+	head, tail = unmarkDash(head), unmarkDash(tail)
 	if head[len(head)-1] == "--" {
 		return tail, nil
 	}
@@ -22,7 +23,7 @@ func operands(head, tail []string, flags []cli.Flag) ([]string, error) {
 			ops = append(ops, tail[i:]...) // kept for the corrected command
 			break
 		}
-		if len(a) < 2 || a[0] != '-' {
+		if len(a) < 2 || a[0] != '-' || a[1] == '@' {
 			ops = append(ops, a)
 			continue
 		}
@@ -49,6 +50,27 @@ func operands(head, tail []string, flags []cli.Flag) ([]string, error) {
 		}
 	}
 	return ops, nil
+}
+
+// An operand like -@2.1, standard input with a reference, is no option. The flag
+// package is kept from reading it as one by a NUL, which no argument can hold.
+func markDash(args []string) []string {
+	out := append([]string(nil), args...)
+	for i, a := range out {
+		if strings.HasPrefix(a, "-@") {
+			out[i] = "\x00" + a
+		}
+	}
+	return out
+}
+
+// unmarkDash is the inverse of markDash.
+func unmarkDash(args []string) []string {
+	out := append([]string(nil), args...)
+	for i, a := range out {
+		out[i] = strings.TrimPrefix(a, "\x00")
+	}
+	return out
 }
 
 // flagError words the flag package's messages as ours.

@@ -118,8 +118,8 @@ type Call struct {
 // Bool returns the value of a switch.
 func (c *Call) Bool(name string) bool { return c.opts.Bool(name) }
 
-// Value returns the value of an option.
-func (c *Call) Value(name string) string { return c.opts.String(name) }
+// Text returns the value of an option.
+func (c *Call) Text(name string) string { return c.opts.String(name) }
 
 // IsSet reports whether an option was given.
 func (c *Call) IsSet(name string) bool { return c.opts.IsSet(name) }
@@ -174,7 +174,7 @@ func Execute(ctx context.Context, p *Program, args []string, stdin io.Reader, st
 	out := bufio.NewWriterSize(stdout, 64<<10)
 	say := ui.New(stderr, p.Name, ui.NewPalette(ui.Colored(ui.Auto, stderr, os.Getenv)))
 	base := Call{Context: ctx, Stdin: stdin, Out: out, UI: say}
-	err := run(p, args, base, stdout, stderr, &say)
+	err := run(p, markDash(args), base, stdout, stderr, &say)
 	if werr := out.Flush(); werr != nil {
 		// Whatever else happened, the reader of the output does not have it all.
 		err = Fail(Trouble, fmt.Errorf("standard output: %w", reason(werr)))

@@ -15,7 +15,7 @@ import (
 
 func testProgram() *Program {
 	echo := func(c *Call) error {
-		_, err := fmt.Fprintf(c.Out, "%s format=%s strict=%t %q\n", c.Command, c.Value("format"), c.Bool("strict"), c.Operands)
+		_, err := fmt.Fprintf(c.Out, "%s format=%s strict=%t %q\n", c.Command, c.Text("format"), c.Bool("strict"), c.Operands)
 		return err
 	}
 	flags := []cli.Flag{Option("format", "text"), Switch("strict"), ColorFlag()}

@@ -59,7 +59,7 @@ func (k Kind) String() string {
 }
 
 // Skip returns the end of the canonical value that starts at b[i]. On other
-// input it returns some offset between i and len(b).
+// input it returns some offset up to len(b).
 func Skip(b []byte, i int) int {
 	if i >= len(b) {
 		return len(b)
@@ -129,26 +129,41 @@ func endOfScalar(b []byte, i int) int {
 	return i
 }
 
-// nextMember reads the member at obj[i:], where i is behind the brace or a
-// comma; next is behind the comma that follows. ok is false at the end.
-func nextMember(obj []byte, i int) (key, value []byte, next int, ok bool) {
-	if i >= len(obj) || obj[i] != '"' {
-		return nil, nil, i, false
+// endOfKey is endOfString, and reports a backslash in the string. Keys are
+// short: most end in the first word.
+func endOfKey(b []byte, i int) (end int, odd bool) {
+	if i+8 <= len(b) {
+		if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+			if j := i + bits.TrailingZeros64(m)>>3; b[j] == '"' {
+				return j + 1, false
+			}
+		}
 	}
-	k := endOfString(obj, i+1)
-	if k >= len(obj) || k < i+2 {
-		return nil, nil, i, false
-	}
-	v := Skip(obj, k+1)
-	if v <= k+1 {
-		return nil, nil, i, false
-	}
-	return obj[i:k:k], obj[k+1 : v : v], v + 1, true
+	end = endOfString(b, i)
+	return end, indexBackslash(b[min(i, end):end]) >= 0
 }
 
-// keyIs reports whether the canonical key token names key.
-func keyIs(token []byte, key string) bool {
-	return StrEq(token, key)
+// A memberSpan is a member of a canonical object: its key without the quotes,
+// odd if it holds a backslash, and its value.
+type memberSpan struct {
+	key, keyEnd, val, valEnd int
+	odd                      bool
+}
+
+// nextMember reads the member at obj[i:], where i is behind the brace or a
+// comma; next is behind the comma that follows. ok is false at the end.
+func nextMember(obj []byte, i int) (m memberSpan, next int, ok bool) {
+	if i >= len(obj) || obj[i] != '"' {
+		return m, i, false
+	}
+	m.key = i + 1
+	k, odd := endOfKey(obj, i+1)
+	if k >= len(obj) || k < i+2 {
+		return m, i, false
+	}
+	m.keyEnd, m.odd, m.val = k-1, odd, k+1
+	m.valEnd = Skip(obj, k+1)
+	return m, m.valEnd + 1, m.valEnd > m.val
 }
 
 // Get returns the value of a member of an object, nil if it is absent or obj is
@@ -159,12 +174,12 @@ func Get(obj []byte, key string) []byte {
 		return nil
 	}
 	for i := 1; ; {
-		k, v, next, ok := nextMember(obj, i)
+		m, next, ok := nextMember(obj, i)
 		if !ok {
 			return nil
 		}
-		if keyIs(k, key) {
-			return v
+		if c := obj[m.key:m.keyEnd]; !m.odd && string(c) == key || m.odd && decodesTo(c, key) {
+			return obj[m.val:m.valEnd:m.valEnd]
 		}
 		i = next
 	}
@@ -183,25 +198,15 @@ func Fields(obj []byte, dst [][]byte, keys []string) (others int) {
 	}
 	hint := 0
 	for i := 1; ; {
-		k, v, next, ok := nextMember(obj, i)
+		m, next, ok := nextMember(obj, i)
 		if !ok {
 			return others
 		}
 		i = next
-		found := false
-		for n := range keys {
-			j := hint + n
-			if j >= len(keys) {
-				j -= len(keys)
-			}
-			if keyIs(k, keys[j]) {
-				dst[j] = v
-				hint = j + 1
-				found = true
-				break
-			}
-		}
-		if !found {
+		if j := keyIndex(obj[m.key:m.keyEnd], m.odd, keys, hint); j >= 0 {
+			dst[j] = obj[m.val:m.valEnd:m.valEnd]
+			hint = j + 1
+		} else {
 			others++
 		}
 	}
@@ -215,8 +220,8 @@ func Members(obj []byte) iter.Seq2[[]byte, []byte] {
 			return
 		}
 		for i := 1; ; {
-			k, v, next, ok := nextMember(obj, i)
-			if !ok || !yield(k, v) {
+			m, next, ok := nextMember(obj, i)
+			if !ok || !yield(obj[m.key-1:m.keyEnd+1:m.keyEnd+1], obj[m.val:m.valEnd:m.valEnd]) {
 				return
 			}
 			i = next
@@ -352,11 +357,13 @@ func StrEq(v []byte, s string) bool {
 	if len(c) <= len(s) {
 		return string(c) == s && strings.IndexByte(s, '\\') < 0
 	}
-	if indexBackslash(c) < 0 {
-		return false
-	}
+	return indexBackslash(c) >= 0 && decodesTo(c, s)
+}
+
+// decodesTo reports whether the content of a string token decodes to s.
+func decodesTo(content []byte, s string) bool {
 	var buf [64]byte
-	return string(appendDecodedCanonical(buf[:0], c)) == s
+	return string(appendDecodedCanonical(buf[:0], content)) == s
 }
 
 func indexBackslash(s []byte) int {

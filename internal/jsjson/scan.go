@@ -43,33 +43,88 @@ func found(b []byte, at int) string {
 // are then those noticed before that byte. Nesting takes memory, not stack; a
 // text of ordinary depth and key count is scanned without allocation.
 func Check(b []byte) (Facts, error) {
-	facts, at, want := scan(b)
+	facts, at, want := scan(b, nil)
 	if at >= 0 {
 		return facts, syntaxError(b, at, want)
 	}
 	return facts, nil
 }
 
+// CheckFields is Check and, when b is canonical, Fields in the same scan. When b
+// is no JSON text or not canonical, dst is cleared and others is -1: Stringify
+// it, and use Fields on the result.
+func CheckFields(b []byte, dst [][]byte, keys []string) (others int, facts Facts, err error) {
+	want := lookup{dst: dst[:len(keys)], keys: keys, others: -1}
+	clear(want.dst)
+	facts, at, expected := scan(b, &want)
+	if at >= 0 {
+		return -1, facts, syntaxError(b, at, expected)
+	}
+	return want.others, facts, nil
+}
+
+// A lookup asks scan for members of the outermost object.
+type lookup struct {
+	dst    [][]byte
+	keys   []string
+	others int // members that are none of keys, -1 if not looked up
+}
+
+// fill notes the members of the canonical object b by the spans of its keys.
+func (l *lookup) fill(b []byte, keys []keySpan) {
+	l.others = 0
+	hint := 0
+	for i, k := range keys {
+		end := len(b) - 1 // of the value: before the brace, or a comma and a quote
+		if i+1 < len(keys) {
+			end = keys[i+1].start - 2
+		}
+		stop, odd := k.end, false
+		if stop < 0 {
+			stop, odd = ^stop, true
+		}
+		j := keyIndex(b[k.start:stop], odd, l.keys, hint)
+		if j < 0 {
+			l.others++
+			continue
+		}
+		l.dst[j] = b[stop+2 : end : end]
+		hint = j + 1
+	}
+}
+
+// keyIndex finds the canonical content of a key token among keys, trying
+// keys[hint] first; -1 if it is none of them. An odd one holds a backslash.
+func keyIndex(content []byte, odd bool, keys []string, hint int) int {
+	if !odd && hint < len(keys) && string(content) == keys[hint] {
+		return hint
+	}
+	for j, key := range keys {
+		if odd && decodesTo(content, key) || !odd && string(content) == key {
+			return j
+		}
+	}
+	return -1
+}
+
 // Canonical reports whether b is a JSON text that equals its own canonical
 // form: JSON.stringify(JSON.parse(b)) === b.
 func Canonical(b []byte) bool {
-	facts, at, _ := scan(b)
+	facts, at, _ := scan(b, nil)
 	return at < 0 && facts.Canonical()
 }
 
-// A frame is an open container. The members of an object are keys[base:].
+// A frame is a container that stays open around the current one.
 type frame struct {
 	kind byte   // '{', '[', or 0 outside of any
-	base int    // of the object's keys on the key stack
-	seen uint64 // a Bloom filter of one bit per key
+	base int    // the members of an object are keys[base:]
+	seen uint64 // a Bloom filter of the object's keys, one bit each
 }
 
-// A keySpan is the content of a key token. An odd one holds a backslash or bad
-// UTF-8 and must be decoded to be compared.
-type keySpan struct {
-	start, end int
-	odd        bool
-}
+// A keySpan is where the content of a key token stands. The end of an odd one,
+// which holds a backslash or bad UTF-8 and must be decoded to be compared, is
+// complemented.
+type keySpan struct{ start, end int }
 
 // Objects with more members than this are checked for duplicates by sorting
 // when they close, smaller ones key by key.
@@ -101,16 +156,26 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// scan returns at < 0 when all of b is one JSON text.
-func scan(b []byte) (facts Facts, at int, want string) {
+// scan returns at < 0 when all of b is one JSON text. It serves a lookup, if
+// there is one, when b is canonical.
+func scan(b []byte, l *lookup) (facts Facts, at int, want string) {
 	var (
-		keyArr   [32]keySpan
-		frameArr [16]frame
-		keys     = keyArr[:0]
-		frames   = frameArr[:0]
-		cur      frame
-		i        int
-		f        Facts
+		// Room for ordinary texts; append moves to the heap beyond that.
+		keyRoom   [24]keySpan
+		frameRoom [8]frame
+		keys      = keyRoom[:0]
+		outer     = frameRoom[:0]
+
+		// The current container, as in frame.
+		kind byte
+		base int
+		seen uint64
+
+		members int // of the object closed last
+
+		i int
+		f Facts
+		k keySpan
 	)
 
 value:
@@ -119,15 +184,29 @@ value:
 	}
 	switch b[i] {
 	case '"':
-		i, f, want = scanString(b, i+1)
+		i++
+		// Most strings are short and plain.
+		if i+8 <= len(b) {
+			m := special(binary.LittleEndian.Uint64(b[i:]))
+			if m == 0 {
+				i += 8
+			} else {
+				i += bits.TrailingZeros64(m) >> 3
+				if b[i] == '"' {
+					i++
+					goto after
+				}
+			}
+		}
+		i, f, want = scanString(b, i)
 		facts |= f
 		if want != "" {
 			return facts, i, want
 		}
 		goto after
 	case '{':
-		frames = append(frames, cur)
-		cur = frame{kind: '{', base: len(keys)}
+		outer = append(outer, frame{kind, base, seen})
+		kind, base, seen = '{', len(keys), 0
 		i++
 		if i < len(b) && b[i] == '"' {
 			goto key
@@ -142,8 +221,8 @@ value:
 		want = wantMember
 		goto key
 	case '[':
-		frames = append(frames, cur)
-		cur = frame{kind: '['}
+		outer = append(outer, frame{kind, base, seen})
+		kind = '['
 		i++
 		if j := skipSpace(b, i); j != i {
 			facts |= Whitespace
@@ -152,7 +231,7 @@ value:
 		if i < len(b) && b[i] == ']' {
 			goto pop
 		}
-		if i >= len(b) {
+		if i >= len(b) || b[i] == ',' || b[i] == '}' || b[i] == ':' {
 			return facts, i, wantElement
 		}
 		goto value
@@ -182,12 +261,8 @@ value:
 		facts |= Whitespace
 		i = skipSpace(b, i)
 		goto value
-	default:
-		if cur.kind == '[' && b[i-1] == '[' {
-			return facts, i, wantElement
-		}
-		return facts, i, wantValue
 	}
+	return facts, i, wantValue
 
 key:
 	if i >= len(b) || b[i] != '"' {
@@ -196,19 +271,39 @@ key:
 		}
 		return facts, i, want
 	}
-	{
-		start := i + 1
-		i, f, want = scanString(b, start)
-		facts |= f
-		if want != "" {
-			return facts, i, want
-		}
-		k := keySpan{start, i - 1, f&(sawEscape|BadUTF8) != 0}
-		if facts&(KeyOrder|DuplicateKey) != KeyOrder|DuplicateKey {
-			facts |= noteKey(b, keys[cur.base:], k, &cur.seen)
-			keys = append(keys, k)
+	i++
+	k.start = i
+	// The fast way, without a call: a plain key of less than eight bytes that no
+	// digit starts, and whose bit no key before it has.
+	if i+8 <= len(b) {
+		x := binary.LittleEndian.Uint64(b[i:])
+		if m := special(x); m != 0 {
+			n := bits.TrailingZeros64(m) &^ 7
+			if end := i + n>>3; b[end] == '"' && !isDigit(b[i]) {
+				bit := keyBit(x&(1<<n-1), n>>3)
+				if seen&bit == 0 {
+					seen |= bit
+					keys = append(keys, keySpan{i, end})
+					i = end + 1
+					goto colon
+				}
+			}
 		}
 	}
+	i, f, want = scanString(b, i)
+	facts |= f
+	if want != "" {
+		return facts, i, want
+	}
+	k.end = i - 1
+	if f&(sawEscape|BadUTF8) != 0 {
+		k.end = ^k.end
+	}
+	f, seen = noteKey(b, keys[base:], k, seen)
+	facts |= f
+	keys = append(keys, k)
+
+colon:
 	if i < len(b) && b[i] == ':' {
 		i++
 		goto value
@@ -224,63 +319,68 @@ key:
 	goto value
 
 after:
-	if i >= len(b) {
-		switch cur.kind {
-		case '{':
-			return facts, i, wantObjNext
-		case '[':
-			return facts, i, wantArrNext
-		}
-		return facts &^ sawEscape, -1, ""
-	}
-	switch b[i] {
-	case ',':
-		if cur.kind == '{' {
-			i++
-			if i < len(b) && b[i] == '"' {
+	if i < len(b) {
+		switch b[i] {
+		case ',':
+			if kind == '{' {
+				i++
+				if i < len(b) && b[i] == '"' {
+					goto key
+				}
+				if j := skipSpace(b, i); j != i {
+					facts |= Whitespace
+					i = j
+				}
 				goto key
 			}
-			if j := skipSpace(b, i); j != i {
-				facts |= Whitespace
-				i = j
+			if kind == '[' {
+				i++
+				goto value
 			}
-			goto key
-		}
-		if cur.kind == '[' {
-			i++
-			goto value
-		}
-	case '}':
-		if cur.kind == '{' {
-			if len(keys)-cur.base > manyKeys && facts&DuplicateKey == 0 && hasDuplicate(b, keys[cur.base:]) {
-				facts |= DuplicateKey
+		case '}':
+			if kind == '{' {
+				if len(keys)-base > manyKeys && facts&DuplicateKey == 0 && hasDuplicate(b, keys[base:]) {
+					facts |= DuplicateKey
+				}
+				goto pop
 			}
-			goto pop
+		case ']':
+			if kind == '[' {
+				goto pop
+			}
+		case ' ', '\n', '\r', '\t':
+			facts |= Whitespace
+			i = skipSpace(b, i)
+			goto after
 		}
-	case ']':
-		if cur.kind == '[' {
-			goto pop
-		}
-	case ' ', '\n', '\r', '\t':
-		facts |= Whitespace
-		i = skipSpace(b, i)
-		goto after
 	}
-	switch cur.kind {
+	switch kind {
 	case '{':
 		return facts, i, wantObjNext
 	case '[':
 		return facts, i, wantArrNext
 	}
-	return facts, i, wantEnd
+	if i < len(b) {
+		return facts, i, wantEnd
+	}
+	facts &^= sawEscape
+	if l != nil && b[0] == '{' && facts.Canonical() {
+		// The keys popped last are those of the outermost object.
+		l.fill(b, keys[:members])
+	}
+	return facts, -1, ""
 
 pop:
 	i++
-	if cur.kind == '{' {
-		keys = keys[:cur.base]
+	if kind == '{' {
+		members = len(keys) - base
+		keys = keys[:base]
 	}
-	cur = frames[len(frames)-1]
-	frames = frames[:len(frames)-1]
+	{
+		top := &outer[len(outer)-1]
+		kind, base, seen = top.kind, top.base, top.seen
+	}
+	outer = outer[:len(outer)-1]
 	goto after
 }
 
@@ -392,13 +492,48 @@ func scanString(b []byte, i int) (end int, facts Facts, want string) {
 		case c < utf8.RuneSelf:
 			i++
 		default:
-			n, ok := sequence(b, i)
-			if !ok {
-				facts |= BadUTF8
+			// Text that is not ASCII comes in runs.
+			for i+4 <= len(b) && b[i] >= utf8.RuneSelf {
+				n := wellFormed(binary.LittleEndian.Uint32(b[i:]))
+				if n == 0 {
+					break
+				}
+				i += n
 			}
-			i += n
+			if i < len(b) && b[i] >= utf8.RuneSelf {
+				n, ok := sequence(b, i)
+				if !ok {
+					facts |= BadUTF8
+				}
+				i += n
+			}
 		}
 	}
+}
+
+// wellFormed returns the length of the UTF-8 sequence of two to four bytes that
+// the little-endian word x starts with, 0 if it is ill-formed.
+func wellFormed(x uint32) int {
+	switch {
+	case x&0x00C0C0F0 == 0x008080E0:
+		// E0 needs A0 or more behind it, ED less than A0 (surrogates).
+		if v := x & 0x200F; v == 0 || v == 0x200D {
+			return 0
+		}
+		return 3
+	case x&0xC0E0 == 0x80C0:
+		if x&0x1E == 0 { // C0, C1
+			return 0
+		}
+		return 2
+	case x&0xC0C0C0F8 == 0x808080F0:
+		// F0 needs 90 or more behind it, F4 less than 90.
+		if v := x&0x07<<8 | x>>8&0x3F; v < 0x010 || v >= 0x410 {
+			return 0
+		}
+		return 4
+	}
+	return 0
 }
 
 // hex4 reads four hex digits at b[i:]. If want is set, n is the offset of the
@@ -468,12 +603,9 @@ func scanEscape(b []byte, i int) (end int, facts Facts, want string) {
 }
 
 // noteKey compares a key with those before it in its object.
-func noteKey(b []byte, before []keySpan, k keySpan, seen *uint64) Facts {
+func noteKey(b []byte, before []keySpan, k keySpan, seen uint64) (Facts, uint64) {
 	var facts Facts
-	text := b[k.start:k.end]
-	if k.odd {
-		text = appendDecoded(nil, text)
-	}
+	text := keyText(b, k)
 	if len(text) > 0 && isDigit(text[0]) && len(before) > 0 {
 		if n, ok := arrayIndex(text); ok {
 			// The keys before are in order, so the last one tells.
@@ -483,8 +615,17 @@ func noteKey(b []byte, before []keySpan, k keySpan, seen *uint64) Facts {
 			}
 		}
 	}
-	bit := uint64(1) << (hashKey(text) & 63)
-	if *seen&bit != 0 && len(before) < manyKeys {
+	var bit uint64
+	if n := len(text); n >= 8 {
+		bit = keyBit(binary.LittleEndian.Uint64(text)^bits.RotateLeft64(binary.LittleEndian.Uint64(text[n-8:]), 29), n)
+	} else {
+		var x uint64
+		for j, c := range text {
+			x |= uint64(c) << (8 * j)
+		}
+		bit = keyBit(x, n)
+	}
+	if seen&bit != 0 && len(before) < manyKeys {
 		for _, p := range before {
 			if bytes.Equal(keyText(b, p), text) {
 				facts |= DuplicateKey
@@ -492,30 +633,20 @@ func noteKey(b []byte, before []keySpan, k keySpan, seen *uint64) Facts {
 			}
 		}
 	}
-	*seen |= bit
-	return facts
+	return facts, seen | bit
 }
 
+// keyText is what a key says.
 func keyText(b []byte, k keySpan) []byte {
-	if k.odd {
-		return appendDecoded(nil, b[k.start:k.end])
+	if k.end < 0 {
+		return appendDecoded(nil, b[k.start:^k.end])
 	}
 	return b[k.start:k.end]
 }
 
-func hashKey(k []byte) uint64 {
-	n := len(k)
-	h := uint64(n) * 0x9E3779B97F4A7C15
-	switch {
-	case n >= 8:
-		h ^= binary.LittleEndian.Uint64(k) ^ bits.RotateLeft64(binary.LittleEndian.Uint64(k[n-8:]), 29)
-	case n >= 4:
-		h ^= uint64(binary.LittleEndian.Uint32(k)) | uint64(binary.LittleEndian.Uint32(k[n-4:]))<<32
-	case n > 0:
-		h ^= uint64(k[0]) | uint64(k[n/2])<<8 | uint64(k[n-1])<<16
-	}
-	h *= 0xD6E8FEB86659FD93
-	return h >> 58
+// keyBit hashes a key, given as a word and its length, to one bit of 64.
+func keyBit(x uint64, n int) uint64 {
+	return 1 << ((x ^ uint64(n)) * 0x9E3779B97F4A7C15 >> 58)
 }
 
 // hasDuplicate sorts the keys of one object by what they decode to.

@@ -241,8 +241,9 @@ func Equal(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	// Canonical values of other kinds are equal only byte for byte.
-	if k := KindOf(a); k != Object && k != Array || KindOf(b) != k {
+	// Canonical values of other kinds are equal only byte for byte. The check
+	// keeps what is not canonical from the code that relies on it.
+	if k := KindOf(a); k != Object && k != Array || KindOf(b) != k || !Canonical(a) || !Canonical(b) {
 		return false
 	}
 	return bytes.Equal(

@@ -39,7 +39,7 @@ func TestVectors(t *testing.T) {
 		lines := bufio.NewScanner(file)
 		lines.Buffer(nil, 16<<20)
 		var accepted, refused, canonical, wrong int
-		for n := 1; lines.Scan(); n++ {
+		for n := 1; lines.Scan() && wrong < 20; n++ {
 			var v struct {
 				In  string
 				Out *string
@@ -75,9 +75,6 @@ func TestVectors(t *testing.T) {
 			}
 			if same {
 				canonical++
-			}
-			if wrong > 20 {
-				t.Fatal("too many differences")
 			}
 		}
 		if err := lines.Err(); err != nil {

@@ -96,6 +96,7 @@ type Compared struct {
 	Missing   int64 `json:"missing"` // rebuilt from the log, not in the recording
 	Extra     int64 `json:"extra"`   // in the recording, not in the log
 	Auxiliary int64 `json:"auxiliary"`
+	Unsent    int64 `json:"unsent"` // of the log, may or may not have been sent, not recorded
 }
 
 // Summary counts the logs of a run.
@@ -200,10 +201,7 @@ func (v *verifyText) verdict(s string) string {
 
 func (v *verifyText) Result(r *Result) error {
 	path := ui.Escape(string(r.Path))
-	facts := []string{count(r.Events, "event")}
-	if n := r.Requests.Exact + r.Requests.Messages + r.Requests.Ambiguous; n > 0 || r.Requests.Candidates > 0 {
-		facts = append(facts, r.Requests.String())
-	}
+	var facts []string
 	for _, c := range []struct {
 		n    int64
 		word string
@@ -212,8 +210,12 @@ func (v *verifyText) Result(r *Result) error {
 			facts = append(facts, count(c.n, c.word))
 		}
 	}
+	facts = append(facts, count(r.Events, "event"))
+	if n := r.Requests.Exact + r.Requests.Messages + r.Requests.Ambiguous; n > 0 || r.Requests.Candidates > 0 {
+		facts = append(facts, r.Requests.String())
+	}
 	if err := writeString(v.w, v.pal.Head(path), ": ", v.verdict(r.Verdict), ": ", meanings[r.Verdict],
-		" (", strings.Join(facts, ", "), ")\n"); err != nil {
+		"; ", strings.Join(facts, ", "), "\n"); err != nil {
 		return err
 	}
 	for i := range r.Findings {
@@ -244,7 +246,7 @@ func (r Requests) String() string {
 	case n > 0 && r.Exact == n:
 		s += " rebuilt exactly"
 	case n > 0 && r.Messages == n:
-		s += " rebuilt as message lists: this era logged no header"
+		s += " rebuilt as message lists (no header was logged in this era)"
 	case n > 0:
 		var parts []string
 		for _, g := range []struct {
@@ -258,7 +260,7 @@ func (r Requests) String() string {
 		s += " rebuilt (" + strings.Join(parts, ", ") + ")"
 	}
 	if r.Candidates > 0 {
-		s += fmt.Sprintf(", %d more that may or may not have been sent", r.Candidates)
+		s += fmt.Sprintf(", %d more may or may not have been sent", r.Candidates)
 	}
 	return s
 }
@@ -273,6 +275,7 @@ func (c *Compared) String() string {
 		{c.KeyOrder, "differ in the order of config keys only"}, {c.Differing, "differ"},
 		{c.Missing, "rebuilt from the log but not recorded"}, {c.Extra, "recorded but not in the log"},
 		{c.Auxiliary, "not of the agent loop, not judged"},
+		{c.Unsent, "of the log not sent, by the recording"},
 	} {
 		if x.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.word))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/bits"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -132,11 +133,10 @@ func (d *Decoder) Decode(dst []byte, r io.ReaderAt, f *Frame) ([]byte, error) {
 		}
 		return out[:k], err
 	}
-	err = f.reason(err)
-	if errors.Is(err, ErrChecksum) {
-		return out, err
+	if errors.Is(err, zstd.ErrCRCMismatch) {
+		return out, f.fail(ErrChecksum, "it stores %08x, its content gives %08x", f.Sum, uint32(xxhash.Sum64(out[k:])))
 	}
-	return dst[:k], err
+	return dst[:k], f.reason(err)
 }
 
 // Open returns the plain text of a frame of any size as a stream, in memory
@@ -273,7 +273,7 @@ func (f *Frame) sizeFault(n int64) error {
 func (f *Frame) reason(err error) error {
 	switch {
 	case errors.Is(err, zstd.ErrCRCMismatch):
-		return f.fail(ErrChecksum, "stored %08x", f.Sum)
+		return f.fail(ErrChecksum, "it stores %08x", f.Sum)
 	case errors.Is(err, zstd.ErrFrameSizeExceeded), errors.Is(err, zstd.ErrFrameSizeMismatch):
 		return f.fail(ErrSize, "it claims %d bytes", f.Content)
 	case errors.Is(err, zstd.ErrUnknownDictionary):

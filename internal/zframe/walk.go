@@ -118,6 +118,7 @@ type Walker struct {
 	size  int64
 	off   int64
 	index int
+	bad   bool // Next stopped at damage, which takes a number
 
 	buf   []byte
 	at    int64 // file offset of buf[0]
@@ -162,6 +163,8 @@ func (w *Walker) Next() (*Frame, error) {
 	}
 	f := new(Frame)
 	if err := w.walk(w.off, f, nil); err != nil {
+		var bad *Error
+		w.bad = errors.As(err, &bad)
 		return nil, err
 	}
 	f.Index = w.index
@@ -172,7 +175,7 @@ func (w *Walker) Next() (*Frame, error) {
 
 // Resync looks for the next frame that begins at or after from and is sound in
 // its structure, moves there and returns its offset. It returns -1 if there is
-// none. A frame that is cut by the end of the file counts only if its header is
+// none. Damage that Next stopped at counts as one frame. A frame that is cut by the end of the file counts only if its header is
 // whole. The work is bounded: a file made of nothing but frame beginnings
 // exhausts it.
 func (w *Walker) Resync(from int64) (int64, error) {
@@ -193,6 +196,10 @@ func (w *Walker) Resync(from int64) (int64, error) {
 		var bad *Error
 		switch {
 		case err == nil && f.Cut != CutHeader && f.Cut != CutMagic && !f.oversize:
+			if w.bad {
+				w.index++
+				w.bad = false
+			}
 			w.off = off
 			return off, nil
 		case errors.Is(err, errSteps):
@@ -205,8 +212,8 @@ func (w *Walker) Resync(from int64) (int64, error) {
 	return -1, nil
 }
 
-// SkipTo moves the walker to off, a place the caller knows to be a boundary.
-func (w *Walker) SkipTo(off int64) { w.off = off }
+// Back makes f, a frame that Next returned, the next one again.
+func (w *Walker) Back(f *Frame) { w.off, w.index = f.Offset, f.Index }
 
 var errSteps = errors.New("too many frame beginnings")
 

@@ -147,7 +147,7 @@ func (r *run) check(t *testing.T, count map[string]int) {
 		got = append(got, q.Clone())
 	}
 	want := r.loopRequests(t)
-	keyOrder := strings.HasPrefix(r.name, "config-keyorder")
+	keyOrder := strings.Contains(r.name, "config-keyorder/")
 	i := 0
 	for _, q := range got {
 		label := fmt.Sprintf("%d.%d.%d", q.Turn, q.Step, q.Attempt)

@@ -1,6 +1,8 @@
 package fold
 
 import (
+	"bytes"
+
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -329,8 +331,15 @@ func finishEras(reason []byte) Eras {
 	return anyEra
 }
 
+var finishToken = []byte(`"type":"finish"`)
+
 // finishReason returns the reason of a finish chunk, nil for any other chunk.
 func finishReason(data []byte) []byte {
+	// In canonical bytes these cannot be part of a string, whose quotes are
+	// escaped: nearly every chunk is settled here.
+	if !bytes.Contains(data, finishToken) {
+		return nil
+	}
 	chunk := jsjson.Get(data, "chunk")
 	if !jsjson.StrEq(jsjson.Get(chunk, "type"), "finish") {
 		return nil

@@ -2,6 +2,7 @@ package fold
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
@@ -42,6 +43,8 @@ type Fold struct {
 	headerLogged bool  // the current process logged a header
 	headerErr    error // of the latest header event
 	headerFrames [2]*frameParts
+	sameFrames   int8 // whether both layouts give the same body: 0 not compared, 1 yes, -1 no
+	scrubbed     bool
 	framed       *EpochHeader // the header of headerFrames
 	framedFor    string       // and the session id within
 
@@ -575,8 +578,9 @@ func (f *Fold) layout(r Eras, h *EpochHeader) (l Layout, open bool) {
 // around returns the parts of a body around its messages, kept while the header
 // stays the same.
 func (f *Fold) around(h *EpochHeader, l Layout, session []byte) *frameParts {
-	if f.framed != h || f.framedFor != string(session) {
-		f.framed, f.framedFor, f.headerFrames = h, string(session), [2]*frameParts{}
+	if f.framed != h || f.framedFor != string(session) { // the compiler compares without a copy
+		f.framed, f.framedFor, f.headerFrames, f.sameFrames = h, string(session), [2]*frameParts{}, 0
+		f.scrubbed = h.Scrubbed()
 	}
 	p := &f.headerFrames[l-LayoutNamed]
 	if *p == nil {
@@ -586,9 +590,23 @@ func (f *Fold) around(h *EpochHeader, l Layout, session []byte) *frameParts {
 	return *p
 }
 
+// layoutsAgree reports whether the key order makes no difference to the body.
+func (f *Fold) layoutsAgree(h *EpochHeader, session []byte) bool {
+	a, b := f.around(h, LayoutNamed, session), f.around(h, LayoutSpread, session)
+	if f.sameFrames == 0 {
+		f.sameFrames = -1
+		if a.equal(b) {
+			f.sameFrames = 1
+		}
+	}
+	return f.sameFrames > 0
+}
+
 func (r *Request) doubt(reason string) {
 	r.Grade = Ambiguous
-	r.Reasons = append(r.Reasons, reason)
+	if !slices.Contains(r.Reasons, reason) {
+		r.Reasons = append(r.Reasons, reason)
+	}
 }
 
 // request builds the request of the open attempt, which event end has ended.
@@ -648,7 +666,7 @@ func (f *Fold) request(number int, end int64) *Request {
 	default:
 		l, open := f.layout(c.eras, c.header)
 		p := f.around(c.header, l, session)
-		if open && !p.equal(f.around(c.header, LayoutNamed+LayoutSpread-l, session)) {
+		if open && !f.layoutsAgree(c.header, session) {
 			if f.opts.Layout == LayoutAuto {
 				r.doubt(ReasonLayout)
 			} else {
@@ -659,7 +677,7 @@ func (f *Fold) request(number int, end int64) *Request {
 		if l == LayoutSpread && !(c.own && c.snapshot) {
 			r.Assumptions = append(r.Assumptions, AssumeKeyOrder)
 		}
-		if c.header.Scrubbed() {
+		if f.scrubbed {
 			r.doubt(ReasonScrubbed)
 		}
 	}
@@ -676,7 +694,7 @@ func (f *Fold) request(number int, end int64) *Request {
 	if b.total.bad > 0 {
 		r.doubt(ReasonMessage)
 	}
-	if c.badHead {
+	if c.badHead || c.header != nil && jsjson.KindOf(c.header.Config) != jsjson.Object {
 		r.doubt(ReasonHeader)
 	}
 	if c.doubtful && !c.scan {

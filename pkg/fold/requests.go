@@ -289,7 +289,7 @@ func frameBody(h *EpochHeader, session []byte, l Layout, effort bool) frameParts
 }
 
 func (p *frameParts) equal(o *frameParts) bool {
-	return bytes.Equal(p.head, o.head) && bytes.Equal(bytes.Join(p.tail, nil), bytes.Join(o.tail, nil))
+	return p.listed == o.listed && bytes.Equal(p.head, o.head) && bytes.Equal(bytes.Join(p.tail, nil), bytes.Join(o.tail, nil))
 }
 
 // Requests folds a log and yields its loop requests in the order of dispatch,

@@ -21,79 +21,78 @@ const (
 )
 
 // envelope is the result of one pass over the top-level members of a record.
-// All slices are parts of the canonical record.
+// All slices are parts of the canonical record, nil when absent.
 type envelope struct {
-	shape   shape
-	typeTok []byte // the member's value, nil when absent
-	seqTok  []byte
-	timeTok []byte
-	data    []byte
-	seq0    []byte
-	time0   []byte
-	members int // top-level members
-	typ     string
+	shape shape
+	field [numFields][]byte
+	// others counts the members that are none of these.
+	others int
+	typ    string
+}
+
+// The members of envelopes, the live writer's order first.
+const (
+	fType = iota
+	fSeq
+	fTime
+	fData
+	fSources
+	fOp
+	fIgnorable
+	fSeq0
+	fTime0
+	numFields
+)
+
+var fieldNames = []string{
+	fType: "type", fSeq: "seq", fTime: "time", fData: "data", fSources: "sourceEventSeqs",
+	fOp: "surfaceOp", fIgnorable: "ignorable", fSeq0: "seq0", fTime0: "time0",
+}
+
+// members counts the members of the record.
+func (env *envelope) members() int {
+	n := env.others
+	for _, v := range env.field {
+		if v != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // parseEnvelope reads canonical bytes b into e and env. It keeps no copy.
 func parseEnvelope(b []byte, e *Event, env *envelope, names *nameCache) {
-	*env = envelope{}
+	env.others = jsjson.Fields(b, env.field[:], fieldNames)
+	env.read(b, e, names)
+}
+
+// read judges the members that were looked up in canonical bytes b.
+func (env *envelope) read(b []byte, e *Event, names *nameCache) {
 	e.Type, e.Seq, e.Time = "", -1, 0
 	e.Data, e.Op, e.Sources, e.Ignorable, e.Fault = nil, nil, nil, false, 0
-	if len(b) == 0 || b[0] != '{' {
+	env.shape, env.typ = shapeEvent, ""
+	if env.others < 0 { // no object
 		env.shape = shapeValue
 		if string(b) == "null" {
 			env.shape = shapeNull
 		}
 		return
 	}
-	var ignorable []byte
-	for i := 1; i < len(b) && b[i] == '"'; i++ {
-		j := jsjson.Skip(b, i)
-		key := b[i:j]
-		i = jsjson.Skip(b, j+1)
-		val := b[j+1 : i]
-		env.members++
-		switch string(key) {
-		case `"type"`:
-			env.typeTok = val
-		case `"seq"`:
-			env.seqTok = val
-		case `"time"`:
-			env.timeTok = val
-		case `"data"`:
-			env.data = val
-		case `"surfaceOp"`:
-			e.Op = val
-		case `"sourceEventSeqs"`:
-			e.Sources = val
-		case `"ignorable"`:
-			ignorable = val
-		case `"seq0"`:
-			env.seq0 = val
-			e.Fault |= FaultExtraKey
-		case `"time0"`:
-			env.time0 = val
-			e.Fault |= FaultExtraKey
-		default:
-			e.Fault |= FaultExtraKey
-		}
-	}
-
-	e.Type = names.intern(env.typeTok)
+	e.Type = names.intern(env.field[fType])
 	switch e.Type {
 	case rowText, rowReasoning, rowToolCall:
 		env.shape, env.typ = shapeRow, e.Type
 		return
 	}
-	if len(env.typeTok) == 0 || env.typeTok[0] != '"' {
+	if t := env.field[fType]; len(t) == 0 || t[0] != '"' {
 		e.Fault |= FaultType
 	}
-	if n, ok := safeInt(env.seqTok); ok && n >= 0 {
+	if n, ok := safeInt(env.field[fSeq]); ok && n >= 0 {
 		e.Seq = n
 	} else {
 		e.Fault |= FaultSeq
 	}
-	if n, ok := safeInt(env.timeTok); ok {
+	if n, ok := safeInt(env.field[fTime]); ok {
 		e.Time = n
 		if n < 0 {
 			e.Fault |= FaultTimeNeg
@@ -101,22 +100,25 @@ func parseEnvelope(b []byte, e *Event, env *envelope, names *nameCache) {
 	} else {
 		e.Fault |= FaultTime
 	}
-	if e.Data = env.data; e.Data == nil {
+	if e.Data = env.field[fData]; e.Data == nil {
 		e.Fault |= FaultNoData
 	}
-	if ignorable != nil {
-		if string(ignorable) == "true" {
+	if env.others > 0 || env.field[fSeq0] != nil || env.field[fTime0] != nil {
+		e.Fault |= FaultExtraKey
+	}
+	if v := env.field[fIgnorable]; v != nil {
+		if string(v) == "true" {
 			e.Ignorable = true
 		} else {
 			e.Fault |= FaultIgnorable
 		}
 	}
-	if e.Op != nil {
+	if e.Op = env.field[fOp]; e.Op != nil {
 		if _, ok := parseOp(e.Op); !ok {
 			e.Fault |= FaultOp
 		}
 	}
-	if e.Sources != nil {
+	if e.Sources = env.field[fSources]; e.Sources != nil {
 		e.Fault |= checkSources(e.Sources)
 	}
 }
@@ -254,33 +256,26 @@ func (e *Event) SourceSeqs(dst []int64) ([]int64, bool) {
 	return dst, true
 }
 
-// Clone returns a copy that stays valid, with one allocation for its bytes where
-// the parts lie inside the whole.
+// Clone returns a copy that stays valid. The parts that lie inside JSON share its
+// bytes.
 func (e *Event) Clone() *Event {
 	c := *e
 	c.JSON = bytes.Clone(e.JSON)
-	c.Line = c.JSON
-	if !bytes.Equal(e.Line, e.JSON) {
+	if c.Line = c.JSON; !bytes.Equal(e.Line, e.JSON) {
 		c.Line = bytes.Clone(e.Line)
 	}
-	c.Data = within(c.JSON, e.JSON, e.Data)
-	c.Op = within(c.JSON, e.JSON, e.Op)
-	c.Sources = within(c.JSON, e.JSON, e.Sources)
+	var field [numFields][]byte
+	jsjson.Fields(c.JSON, field[:], fieldNames)
+	part := func(own, old []byte) []byte {
+		if old == nil || bytes.Equal(own, old) {
+			return own
+		}
+		return bytes.Clone(old)
+	}
+	c.Data = part(field[fData], e.Data)
+	c.Op = part(field[fOp], e.Op)
+	c.Sources = part(field[fSources], e.Sources)
 	return &c
-}
-
-// within returns the part of dup that part is of whole, or a copy of part when
-// it lies elsewhere.
-func within(dup, whole, part []byte) []byte {
-	if part == nil {
-		return nil
-	}
-	// Slices of one array end at a distance that their capacities tell.
-	if off := cap(whole) - cap(part); off >= 0 && off+len(part) <= len(whole) &&
-		len(part) > 0 && &whole[off] == &part[0] {
-		return dup[off : off+len(part) : off+len(part)]
-	}
-	return bytes.Clone(part)
 }
 
 // AppendEvent appends the JSON of an event in the key order of the live writer:

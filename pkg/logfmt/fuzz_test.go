@@ -53,6 +53,54 @@ func (c *chunked) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// harnessScan is the rule of PHYSICAL §2.5 written down as plainly as possible:
+// what the harness keeps of the lines behind a sound header, and whether it
+// refuses the log.
+func harnessScan(text []byte) (kept, committed int64, refused bool) {
+	pos := bytes.IndexByte(text, '\n') + 1
+	committed = int64(pos)
+	issue := false
+	for {
+		n := bytes.IndexByte(text[pos:], '\n')
+		if n < 0 {
+			return kept, committed, refused
+		}
+		line := text[pos : pos+n]
+		pos += n + 1
+		v, _, err := jsjson.Stringify(line)
+		if err != nil {
+			issue = true
+			continue
+		}
+		if string(v) == "null" {
+			refused, issue = true, true
+			continue
+		}
+		isEnd := jsjson.StrEq(jsjson.Get(v, "type"), "turn/end")
+		first, n2, isRow := int64(-1), int64(1), false
+		for _, tag := range []string{"text-chunks", "reasoning-chunks", "tool-call-chunks"} {
+			isRow = isRow || jsjson.StrEq(jsjson.Get(v, "type"), tag)
+		}
+		if isRow {
+			var rec record
+			if rec.parse(line, Position{}); rec.defect != nil {
+				issue = true
+				continue
+			}
+			first, n2 = rec.first(), int64(rec.count())
+		} else if n, ok := jsjson.SafeInt(jsjson.Get(v, "seq")); ok {
+			first = n
+		}
+		if !issue && first != kept {
+			issue = true
+		} else if !issue {
+			kept += n2
+			committed = int64(pos)
+		}
+		refused = refused || issue && isEnd
+	}
+}
+
 // FuzzRead reads any bytes: nothing panics, the way they arrive does not matter,
 // and what the harness would keep is sound when read alone.
 func FuzzRead(f *testing.F) {
@@ -96,6 +144,10 @@ func FuzzRead(f *testing.F) {
 		}
 		if l.Container != Plain || l.stop || l.Header == nil {
 			return
+		}
+		wantKept, wantCommitted, refused := harnessScan(text)
+		if l.Header.Fault&HeaderRetired == 0 && (kept != wantKept || committed != wantCommitted || refused != (class == Corrupt)) {
+			t.Errorf("%s, kept %d to byte %d, the plain rule %v, %d, %d", class, kept, committed, refused, wantKept, wantCommitted)
 		}
 		if class == Intact && committed != int64(len(text)) {
 			t.Errorf("intact, but only %d of %d bytes are committed", committed, len(text))

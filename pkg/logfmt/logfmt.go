@@ -5,8 +5,31 @@
 // be kept as plain JSONL, as Zstandard JSONL, as rows of an SQLite database, or
 // inside an export ZIP; whatever the container, a reader yields the same events.
 //
+// # Damage
+//
 // Damage is a result, not an exception: reading goes on after a defect, every
-// defect is reported once with its place, and the log ends in one Class.
+// defect is reported once with its place, and the log ends in one Class. The
+// rules are those of the harness (PHYSICAL §2.5, §2.6): what stands before the
+// first defect is kept; the log is torn, unless a record with turn/end lies at or
+// behind that defect, which makes it corrupt. Events behind it are still read,
+// and marked AfterDamage.
+//
+// After a gap the numbering is taken up where the log goes on, so that one gap is
+// one defect. A line that does not decode may have held any number of events: a
+// jump right behind it is no further defect.
+//
+// # Eras
+//
+// A header is judged by the rules of its own era: version 1 of June 2026 without
+// delegationDepth is older than version 0, and read; version 1 with it is a later
+// generation, and unsupported. What only the events can settle stands in
+// Header.Fault.
+//
+// # What is not judged here
+//
+// What an event means, whether its type is known, and deviations of one event
+// from the envelope (Event.Fault) or of a line from canonical JSON (Event.Facts):
+// they are noted, and left to the rules above this package.
 package logfmt
 
 import "fmt"
@@ -69,7 +92,13 @@ func (d *Defect) Error() string {
 	if d.Seq >= 0 {
 		s += fmt.Sprintf(": seq %d", d.Seq)
 	}
-	return fmt.Sprintf("%s: byte %d: %s", s, d.Pos.Offset+d.At, d.Message)
+	at := "byte"
+	if d.Pos.Frame >= 0 {
+		// The byte is one of the plain text; the frame is what the file holds.
+		s += fmt.Sprintf(": frame %d", d.Pos.Frame)
+		at = "text byte"
+	}
+	return fmt.Sprintf("%s: %s %d: %s", s, at, d.Pos.Offset+d.At, d.Message)
 }
 
 func (d *Defect) Unwrap() error { return d.Err }

@@ -30,7 +30,8 @@ type Log struct {
 	opening  []*Defect // found before the first event
 	stop     bool      // no events are read
 	headless bool      // the first line is an event
-	first    source    // positioned behind the header; used by the first Events
+	frames   FrameStats
+	first    source // positioned behind the header; used by the first Events
 	reopen   func() (source, error)
 }
 
@@ -45,7 +46,9 @@ func (l *Log) Defects() []*Defect { return l.scan.defects }
 func (l *Log) Kept() int64 { return l.scan.kept }
 
 // Committed is the byte offset behind the last record the harness would keep.
-// A harness that continues a torn log cuts it there.
+// A harness that continues a torn log cuts it there. Of a Zstandard log it is the
+// end in the file of the last complete frame, once the log was read to its end;
+// Kept counts events behind it that were recovered from a cut frame.
 func (l *Log) Committed() int64 { return l.scan.committed }
 
 // Close releases the log. It need not be called on logs that Open yields.
@@ -85,6 +88,9 @@ func (l *Log) Events() iter.Seq2[*Event, *Defect] {
 			}
 		}
 		defer src.close()
+		if f, ok := src.(interface{ finish(*Log) }); ok {
+			defer f.finish(l)
+		}
 
 		s := &l.scan
 		var rec record
@@ -178,23 +184,29 @@ func OpenFile(path string, o Options) (*Log, error) {
 	return openInput(&input{path: path, r: f, file: f, closer: f})
 }
 
+// openEach yields the logs in one file. It reports false when the iteration is
+// over.
+func openEach(path string, o Options, yield func(*Log, error) bool) bool {
+	l, err := OpenFile(path, o)
+	if err != nil {
+		return yield(nil, err)
+	}
+	defer l.Close()
+	if k := kindOf(l.Container); k != nil && k.each != nil && !l.stop {
+		return k.each(l, o, yield)
+	}
+	return yield(l, nil)
+}
+
 // Open yields every log at path: the one in a file or on standard input ("-"),
-// or those in the files named session*.jsonl of a directory and the directories
+// or those in the files named session*.jsonl[.zstd] of a directory and the directories
 // in it, in order of their names. An error stands for a path or log that could
 // not be opened; the iteration goes on behind it. A log is closed when its step
 // ends.
 func Open(path string, o Options) iter.Seq2[*Log, error] {
 	return func(yield func(*Log, error) bool) {
-		step := func(p string) bool {
-			l, err := OpenFile(p, o)
-			if err != nil {
-				return yield(nil, err)
-			}
-			defer l.Close()
-			return yield(l, nil)
-		}
 		if path == "-" {
-			step(path)
+			openEach(path, o, yield)
 			return
 		}
 		st, err := os.Stat(path)
@@ -203,7 +215,7 @@ func Open(path string, o Options) iter.Seq2[*Log, error] {
 			return
 		}
 		if !st.IsDir() {
-			step(path)
+			openEach(path, o, yield)
 			return
 		}
 		skip := func(p, reason string) {
@@ -234,9 +246,9 @@ func Open(path string, o Options) iter.Seq2[*Log, error] {
 			case !d.Type().IsRegular():
 				skip(p, "not a regular file")
 			case !isLogName(d.Name()):
-				skip(p, "not named session*.jsonl")
+				skip(p, "not named session*.jsonl or session*.jsonl.zstd")
 			default:
-				if !step(p) {
+				if !openEach(p, o, yield) {
 					return fs.SkipAll
 				}
 			}
@@ -247,7 +259,7 @@ func Open(path string, o Options) iter.Seq2[*Log, error] {
 
 // isLogName reports whether a directory entry is taken for a log.
 func isLogName(name string) bool {
-	return strings.HasPrefix(name, "session") && strings.HasSuffix(name, ".jsonl")
+	return strings.HasPrefix(name, "session") && strings.HasSuffix(strings.TrimSuffix(name, zstdSuffix), ".jsonl")
 }
 
 // input is what a container reads: a file, or a stream when file is nil.
@@ -274,15 +286,29 @@ type kind struct {
 	// when the input can be read again. The source owns the input from then on.
 	// Nil marks a container that is recognised but not read.
 	open func(l *Log, in *input) error
+	// each yields the logs of a container that may hold several, given what open
+	// made of the input. It reports what yield reported last.
+	each func(l *Log, o Options, yield func(*Log, error) bool) bool
+}
+
+func kindOf(c Container) *kind {
+	for _, k := range kinds() {
+		if k.container == c {
+			return &k
+		}
+	}
+	return nil
 }
 
 // kinds is the one place where containers are known. What has none of these magic
-// bytes is taken for lines.
-var kinds = []kind{
-	{"\x28\xb5\x2f\xfd", Zstd, "a Zstandard log", nil},
-	{"SQLite format 3\x00", SQLite, "an SQLite database", nil},
-	{"PK\x03\x04", ZIP, "a ZIP archive", nil},
-	{"PK\x05\x06", ZIP, "an empty ZIP archive", nil},
+// bytes is taken for frames, if isZstd says so, or for lines. It is a function
+// because a container may hold logs in other containers.
+func kinds() []kind {
+	return []kind{
+		{magic: "SQLite format 3\x00", container: SQLite, name: "an SQLite database"},
+		{magic: "PK\x03\x04", container: ZIP, name: "a ZIP archive"},
+		{magic: "PK\x05\x06", container: ZIP, name: "an empty ZIP archive"},
+	}
 }
 
 // sniffLen is how many bytes the first look takes.
@@ -309,7 +335,10 @@ func openInput(in *input) (*Log, error) {
 	}
 
 	open := openPlain
-	for _, k := range kinds {
+	if isZstd(l.Path, in.head) {
+		l.Container, open = Zstd, openZstd
+	}
+	for _, k := range kinds() {
 		if bytes.HasPrefix(in.head, []byte(k.magic)) {
 			l.Container = k.container
 			if open = k.open; open == nil {
@@ -326,6 +355,7 @@ func openInput(in *input) (*Log, error) {
 		in.close()
 		return nil, err
 	}
+	l.misnamed(in.head)
 	if l.stop || l.first == nil {
 		in.close()
 		l.first = nil
@@ -380,7 +410,7 @@ func (l *Log) openLines(src *lineSource) error {
 		return err
 	case torn:
 		h, d := parseHeader(line, pos)
-		msg := fmt.Sprintf("header record: cut after %d bytes, expected the rest of it and a line feed", len(line))
+		msg := fmt.Sprintf("header record: cut after %s, expected the rest of it and a line feed", bytesOf(len(line)))
 		if h != nil {
 			msg = "header record: no line feed behind it"
 		}
@@ -465,6 +495,7 @@ func isProjected(line []byte) bool {
 	var rec record
 	rec.parse(line, Position{})
 	env := &rec.env
-	return !rec.value && env.shape != shapeValue && env.typeTok != nil && env.data != nil && bytes.HasPrefix(line, []byte(`{"type":`)) &&
-		env.seqTok == nil && env.timeTok == nil && env.seq0 == nil && env.time0 == nil
+	f := &env.field
+	return !rec.value && f[fType] != nil && f[fData] != nil && bytes.HasPrefix(line, []byte(`{"type":`)) &&
+		f[fSeq] == nil && f[fTime] == nil && f[fSeq0] == nil && f[fTime0] == nil
 }

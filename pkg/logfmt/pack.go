@@ -119,7 +119,7 @@ func (p *Packer) delta(event []byte) (delta, bool) {
 	e, env := &p.ev, &p.env
 	parseEnvelope(event, e, env, &p.names)
 	if env.shape != shapeEvent || e.Type != TypeAssistantChunk || e.Fault&^FaultTimeNeg != 0 ||
-		env.members != 4 || len(e.Data) == 0 || e.Data[0] != '{' {
+		env.members() != 4 || len(e.Data) == 0 || e.Data[0] != '{' {
 		return delta{}, false
 	}
 	d := delta{seq: e.Seq, time: e.Time}

@@ -24,11 +24,13 @@ type row struct {
 	texts   []byte // the array: texts or args
 	members int
 
+	ends []int   // where each string ends in texts
+	gaps []int64 // dt, decoded
+	head []byte  // the data of a member up to its text
+
 	// The walk over the members.
-	at     int // members already expanded
-	time   int64
-	dtAt   int // offset of the next difference in dt
-	textAt int // offset of the next string in texts
+	at   int // members already expanded
+	time int64
 }
 
 // A rowError says which check of PHYSICAL §4.4 a row fails.
@@ -41,19 +43,19 @@ func (e *rowError) Error() string { return "malformed " + e.tag + " storage row:
 // number beyond the doubles, which is a number to the harness although it is
 // written back as null.
 func (r *row) decode(env *envelope, overflow bool) error {
-	*r = row{tag: env.typ}
+	r.reset(env.typ)
 	bad := func(why string) error { return &rowError{env.typ, why} }
-	if env.members != 4 || env.seq0 == nil || env.time0 == nil || env.data == nil {
+	if env.members() != 4 || env.field[fSeq0] == nil || env.field[fTime0] == nil || env.field[fData] == nil {
 		return bad("envelope must be exactly {type, seq0, time0, data}")
 	}
 	var ok bool
-	if r.seq0, ok = safeInt(env.seq0); !ok || r.seq0 < 0 {
+	if r.seq0, ok = safeInt(env.field[fSeq0]); !ok || r.seq0 < 0 {
 		return bad("seq0 must be a non-negative safe integer")
 	}
-	if r.time0, ok = safeInt(env.time0); !ok {
+	if r.time0, ok = safeInt(env.field[fTime0]); !ok {
 		return bad("time0 must be a safe integer")
 	}
-	return r.decodeData(env.data, overflow)
+	return r.decodeData(env.field[fData], overflow)
 }
 
 // decodeData reads the data of a row; seq0, time0 and tag are set. It is the
@@ -68,48 +70,19 @@ func (r *row) decodeData(data []byte, overflow bool) error {
 	if tool {
 		payload = "args"
 	}
-	members, known := 0, 0
-	for i := 1; i < len(data) && data[i] == '"'; i++ {
-		j := jsjson.Skip(data, i)
-		key := data[i:j]
-		i = jsjson.Skip(data, j+1)
-		val := data[j+1 : i]
-		members++
-		switch string(key) {
-		case `"turn"`:
-			r.turn = val
-		case `"step"`:
-			r.step = val
-		case `"index"`:
-			r.index = val
-		case `"dt"`:
-			r.dt = val
-		case `"id"`:
-			if !tool {
-				continue
-			}
-			r.id = val
-		case `"name"`:
-			if !tool {
-				continue
-			}
-			r.name = val
-		case `"texts"`:
-			if tool {
-				continue
-			}
-			r.texts = val
-		case `"args"`:
-			if !tool {
-				continue
-			}
-			r.texts = val
-		default:
-			continue
-		}
-		known++
+	names := rowFields
+	if tool {
+		names = toolFields
 	}
-	all := r.turn != nil && r.step != nil && r.index != nil && r.dt != nil && r.texts != nil && known == members
+	var field [7][]byte
+	others := jsjson.Fields(data, field[:], names)
+	r.turn, r.step, r.index, r.dt = field[0], field[1], field[2], field[3]
+	if tool {
+		r.id, r.name, r.texts = field[4], field[5], field[6]
+	} else {
+		r.texts = field[4]
+	}
+	all := r.turn != nil && r.step != nil && r.index != nil && r.dt != nil && r.texts != nil && others == 0
 	if tool {
 		if !all || r.id == nil {
 			return bad("data must be exactly {turn, step, index, id, name?, dt, args}")
@@ -124,34 +97,34 @@ func (r *row) decodeData(data []byte, overflow bool) error {
 		return bad("turn/step/index must be numbers")
 	}
 
-	r.members = 0
 	if r.texts[0] == '[' {
 		for i := 1; i < len(r.texts) && r.texts[i] != ']'; i++ {
 			if r.texts[i] != '"' {
-				r.members = 0
+				r.ends = r.ends[:0]
 				break
 			}
 			i = jsjson.Skip(r.texts, i)
-			r.members++
+			r.ends = append(r.ends, i)
 		}
 	}
+	r.members = len(r.ends)
 	if r.members == 0 {
 		return bad(payload + " must be a non-empty string array")
 	}
 	if r.dt[0] != '[' {
 		return bad("dt must be an array of safe integers")
 	}
-	gaps := 0
 	for i := 1; i < len(r.dt) && r.dt[i] != ']'; i++ {
 		j := jsjson.Skip(r.dt, i)
-		if _, ok := safeInt(r.dt[i:j]); !ok {
+		d, ok := safeInt(r.dt[i:j])
+		if !ok {
 			return bad("dt must be an array of safe integers")
 		}
-		gaps++
+		r.gaps = append(r.gaps, d)
 		i = j
 	}
-	if gaps != r.members-1 {
-		return bad(fmt.Sprintf("dt length %d does not match %d members", gaps, r.members))
+	if len(r.gaps) != r.members-1 {
+		return bad(fmt.Sprintf("dt length %d does not match %d members", len(r.gaps), r.members))
 	}
 	// In doubles and from left to right, as the harness computes it: 2^53-1 with
 	// two members passes.
@@ -159,16 +132,46 @@ func (r *row) decodeData(data []byte, overflow bool) error {
 		return bad("member seqs must stay safe integers")
 	}
 	t := r.time0
-	for i := 1; i < len(r.dt) && r.dt[i] != ']'; i++ {
-		j := jsjson.Skip(r.dt, i)
-		d, _ := safeInt(r.dt[i:j])
+	for _, d := range r.gaps {
 		if t += d; t > maxSafe || t < -maxSafe {
 			return bad("member times must stay safe integers")
 		}
-		i = j
 	}
+	r.head = r.appendHead(r.head[:0])
 	r.rewind()
 	return nil
+}
+
+// rowFields and toolFields are the members of a row's data.
+var (
+	rowFields  = []string{"turn", "step", "index", "dt", "texts"}
+	toolFields = []string{"turn", "step", "index", "dt", "id", "name", "args"}
+)
+
+// appendHead appends the start of every member's data.
+func (r *row) appendHead(b []byte) []byte {
+	b = append(append(b, `{"turn":`...), r.turn...)
+	b = append(append(b, `,"step":`...), r.step...)
+	switch r.tag {
+	case rowText:
+		b = append(b, `,"chunk":{"type":"text-delta","index":`...)
+		return append(append(b, r.index...), `,"text":`...)
+	case rowReasoning:
+		b = append(b, `,"chunk":{"type":"reasoning-delta","index":`...)
+		return append(append(b, r.index...), `,"text":`...)
+	}
+	b = append(b, `,"chunk":{"type":"tool-call-delta","index":`...)
+	b = append(append(b, r.index...), `,"id":`...)
+	b = append(b, r.id...)
+	if r.name != nil {
+		b = append(append(b, `,"name":`...), r.name...)
+	}
+	return append(b, `,"argumentsDelta":`...)
+}
+
+// reset makes r an empty row, keeping its buffers.
+func (r *row) reset(tag string) {
+	*r = row{tag: tag, ends: r.ends[:0], gaps: r.gaps[:0], head: r.head}
 }
 
 // isNumber reports whether canonical v is a number.
@@ -176,20 +179,17 @@ func isNumber(v []byte, overflow bool) bool {
 	return len(v) > 0 && (v[0] == '-' || v[0] >= '0' && v[0] <= '9' || overflow && v[0] == 'n')
 }
 
-func (r *row) rewind() { r.at, r.time, r.dtAt, r.textAt = 0, r.time0, 1, 1 }
+func (r *row) rewind() { r.at, r.time = 0, r.time0 }
 
 // next expands the next member into e, its JSON into buf, which it returns
 // grown. The caller sees to it that a member is left.
 func (r *row) next(e *Event, buf []byte) []byte {
+	start := 1 // of the member's text
 	if r.at > 0 {
-		j := jsjson.Skip(r.dt, r.dtAt)
-		d, _ := safeInt(r.dt[r.dtAt:j])
-		r.time += d
-		r.dtAt = j + 1
+		r.time += r.gaps[r.at-1]
+		start = r.ends[r.at-1] + 1
 	}
-	j := jsjson.Skip(r.texts, r.textAt)
-	text := r.texts[r.textAt:j]
-	r.textAt = j + 1
+	text := r.texts[start:r.ends[r.at]]
 
 	e.Type = TypeAssistantChunk
 	e.Seq = r.seq0 + int64(r.at)
@@ -206,28 +206,11 @@ func (r *row) next(e *Event, buf []byte) []byte {
 	b = append(b, `,"time":`...)
 	b = appendInt(b, e.Time)
 	b = append(b, `,"data":`...)
-	start := len(b)
-	b = append(append(b, `{"turn":`...), r.turn...)
-	b = append(append(b, `,"step":`...), r.step...)
-	switch r.tag {
-	case rowText:
-		b = append(b, `,"chunk":{"type":"text-delta","index":`...)
-		b = append(append(b, r.index...), `,"text":`...)
-	case rowReasoning:
-		b = append(b, `,"chunk":{"type":"reasoning-delta","index":`...)
-		b = append(append(b, r.index...), `,"text":`...)
-	default:
-		b = append(b, `,"chunk":{"type":"tool-call-delta","index":`...)
-		b = append(append(b, r.index...), `,"id":`...)
-		b = append(b, r.id...)
-		if r.name != nil {
-			b = append(append(b, `,"name":`...), r.name...)
-		}
-		b = append(b, `,"argumentsDelta":`...)
-	}
+	data := len(b)
+	b = append(b, r.head...)
 	b = append(b, text...)
 	b = append(b, "}}}"...)
 	e.JSON = b
-	e.Data = b[start : len(b)-1]
+	e.Data = b[data : len(b)-1]
 	return b
 }

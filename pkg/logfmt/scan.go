@@ -55,6 +55,8 @@ type record struct {
 	// behind the last turn/end: the complete frames of a Zstandard log
 	// (PHYSICAL §3.3).
 	strict bool
+	// whole marks a defect that stands between records: none was lost by it.
+	whole bool
 
 	buf   []byte // canonical form, when line is not canonical
 	exp   []byte // JSON of the current member
@@ -97,28 +99,38 @@ func (r *record) member(i int) *Event {
 	return e
 }
 
+// fail makes the record a defect of the container at d.Pos.
+func (r *record) fail(d *Defect, strict, whole bool) {
+	r.pos, r.line = d.Pos, nil
+	r.value, r.null, r.packed, r.got, r.facts = false, false, false, nil, 0
+	r.defect, r.strict, r.whole = d, strict, whole
+}
+
 // parse decodes a stored line into the record. Position and line are set by
 // parse; strict is left alone.
 func (r *record) parse(line []byte, pos Position) {
 	r.pos, r.line = pos, line
 	r.defect, r.value, r.null, r.packed, r.got, r.facts = nil, false, false, false, nil, 0
-	facts, err := jsjson.Check(line)
+	r.whole = false
+	others, facts, err := jsjson.CheckFields(line, r.env.field[:], fieldNames)
 	if err != nil {
 		r.defect = jsonDefect(line, err)
 		return
 	}
 	canon := line
+	r.env.others = others
 	if !facts.Canonical() {
 		r.buf, _, err = jsjson.AppendStringify(r.buf[:0], line)
-		if err != nil { // Check accepted it
+		if err != nil { // CheckFields accepted it
 			r.defect = jsonDefect(line, err)
 			return
 		}
 		canon = r.buf
+		r.env.others = jsjson.Fields(canon, r.env.field[:], fieldNames)
 	}
 	r.facts = uint16(facts)
 	e := &r.event
-	parseEnvelope(canon, e, &r.env, &r.names)
+	r.env.read(canon, e, &r.names)
 	switch r.env.shape {
 	case shapeNull:
 		r.value, r.null = true, true
@@ -126,12 +138,12 @@ func (r *record) parse(line []byte, pos Position) {
 		r.value = true
 	case shapeRow:
 		r.packed = true
-		r.got = r.env.seq0
+		r.got = r.env.field[fSeq0]
 		if err := r.row.decode(&r.env, facts&jsjson.NumberOverflow != 0); err != nil {
 			r.defect = &Defect{Rule: RuleRow, Class: Corrupt, Message: err.Error(), Err: err}
 		}
 	case shapeEvent:
-		r.got = r.env.seqTok
+		r.got = r.env.field[fSeq]
 		e.JSON, e.Line, e.Pos, e.Facts = canon, line, pos, r.facts
 	}
 }
@@ -196,7 +208,7 @@ func (s *lineSource) next(rec *record) error {
 	// been whole is worth knowing.
 	rec.parse(line, pos)
 	d := &Defect{Rule: RuleTorn, Class: Torn, Seq: -1, At: int64(len(line)),
-		Message: fmt.Sprintf("the last line is cut after %d bytes: expected the rest of a record and a line feed", len(line)),
+		Message: fmt.Sprintf("the last line is cut after %s: expected the rest of a record and a line feed", bytesOf(len(line))),
 		Hint:    "the write was cut short; everything before this line is kept",
 	}
 	switch {
@@ -204,7 +216,7 @@ func (s *lineSource) next(rec *record) error {
 		d.Message = "the last line has no line feed: it reads as a whole record, but the harness drops it"
 	case len(bytes.Trim(line, "\x00")) == 0:
 		d.At = 0
-		d.Message = fmt.Sprintf("the file ends in %d zero bytes, expected a record or the end", len(line))
+		d.Message = fmt.Sprintf("the file ends in zero bytes, %d of them, expected a record or the end", len(line))
 	}
 	rec.defect, rec.packed, rec.value, rec.null = d, false, false, false
 	return nil
@@ -289,6 +301,8 @@ func (s *scanner) add(d *Defect) *Defect {
 	return d
 }
 
+const hintStrict = "in a complete frame every record has to be sound: the harness refuses the log"
+
 // damage records a defect of a record: the log is torn by it, until a turn/end
 // follows.
 func (s *scanner) damage(rec *record, d *Defect) *Defect {
@@ -296,6 +310,9 @@ func (s *scanner) damage(rec *record, d *Defect) *Defect {
 	s.damaged, s.torn = true, true
 	if rec.strict || rec.null {
 		s.corrupt = true
+	}
+	if rec.strict && d.Hint == "" {
+		d.Hint = hintStrict
 	}
 	return s.add(d)
 }
@@ -308,11 +325,14 @@ func (s *scanner) judge(rec *record, src source) *Defect {
 		s.corrupt = true
 	}
 	if rec.defect != nil {
-		if rec.defect.Rule != RuleTorn {
+		if rec.defect.Rule != RuleTorn && !rec.whole {
 			s.loose = true
 		}
 		if rec.defect.Hint == "" {
 			rec.defect.Hint = "the harness loses this line and everything behind it"
+			if rec.strict {
+				rec.defect.Hint = hintStrict
+			}
 		}
 		s.lastFirst = -1
 		return s.damage(rec, rec.defect)
@@ -364,6 +384,9 @@ func (s *scanner) gap(rec *record, src source, first int64) *Defect {
 	case rec.value:
 		d.Rule = RuleValue
 		d.Message = fmt.Sprintf("the line is %s, expected an object with seq %d", kindName(rec.line), s.expect)
+	case first < 0 && rec.got == nil && rec.event.Type == "session":
+		d.Message = fmt.Sprintf("a second header record, expected the event with seq %d", s.expect)
+		d.Hint = "another log was appended to this one"
 	case first < 0 && rec.got == nil:
 		d.Message = fmt.Sprintf("the event has no seq, expected seq %d", s.expect)
 	case first < 0:
@@ -448,6 +471,14 @@ func kindName(line []byte) string {
 		}
 	}
 	return "a number"
+}
+
+// bytesOf counts bytes in words.
+func bytesOf(n int) string {
+	if n == 1 {
+		return "1 byte"
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
 
 // clip shortens a value for a message.

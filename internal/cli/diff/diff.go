@@ -48,7 +48,7 @@ func Program() *cli.Program {
 
 func run(c *cli.Call) error {
 	if len(c.Operands) != 2 {
-		return cli.Usage(fmt.Sprintf("two requests expected, got %d operands", len(c.Operands)),
+		return cli.Usage(fmt.Sprintf("two requests expected, got %d", len(c.Operands)),
 			"usage: dsh-diff [options] LOG@TURN.STEP LOG@TURN.STEP")
 	}
 	format, err := c.Choice("format", "text", "json")

@@ -148,7 +148,7 @@ func oneLog(c *cli.Call) (string, error) {
 	case 0:
 		return "", cli.Usage("no log given", "usage: "+c.Command+" [options] LOG")
 	}
-	return "", cli.Usage(fmt.Sprintf("one log expected, got %d operands", len(c.Operands)),
+	return "", cli.Usage(fmt.Sprintf("one log expected, got %d", len(c.Operands)),
 		"run it once for each log")
 }
 
@@ -157,9 +157,9 @@ func through(c *cli.Call) (int64, error) {
 	if !c.IsSet("at") {
 		return math.MaxInt64, nil
 	}
-	n, err := strconv.ParseUint(c.Value("at"), 10, 53)
+	n, err := strconv.ParseUint(c.Text("at"), 10, 53)
 	if err != nil {
-		return 0, cli.Usage(fmt.Sprintf("--at: %q is not the seq of an event", c.Value("at")))
+		return 0, cli.Usage(fmt.Sprintf("--at: %q is not the seq of an event", c.Text("at")))
 	}
 	return int64(n), nil
 }

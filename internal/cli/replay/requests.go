@@ -11,6 +11,7 @@ import (
 	"github.com/dsh-audit/dsh-audit/internal/cli/source"
 	"github.com/dsh-audit/dsh-audit/internal/report"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
 // RequestsSchema names the JSON lines of "requests --format jsonl".
@@ -20,6 +21,7 @@ const RequestsSchema = "dsh-audit/requests/1"
 type lister interface {
 	begin(path string, session string) error
 	request(r *fold.Request) error
+	aux(o *fold.OneShot) error
 	end(total, shown int) error
 }
 
@@ -59,32 +61,61 @@ func runRequests(c *cli.Call) error {
 	if err := out.begin(log.Path, session); err != nil {
 		return err
 	}
-	candidates, inherited := c.Bool("candidates"), c.Bool("inherited")
+	candidates, inherited, aux := c.Bool("candidates"), c.Bool("inherited"), c.Bool("aux")
 	var damage source.Damage
 	total, shown, hiddenCandidates, hiddenInherited := 0, 0, 0, 0
-	for r, err := range fold.Requests(log, opts) {
-		if c.Err() != nil {
+	opts.OneShots = aux
+	f := fold.New(log.Header, opts)
+	list := func(completed []*fold.Request) error {
+		for _, r := range completed {
+			total++
+			switch {
+			case r.Inherited && !inherited:
+				hiddenInherited++
+				continue
+			case r.Candidate != "" && !candidates:
+				hiddenCandidates++
+				continue
+			}
+			shown++
+			if err := out.request(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	n := 0
+	for e, d := range log.Events() {
+		if n++; n&1023 == 0 && c.Err() != nil {
 			return c.Err()
 		}
-		if err != nil {
-			if !damage.AddErr(err) {
-				return source.Trouble(log.Path, err)
-			}
+		if d != nil {
+			damage.Add(d)
 			continue
 		}
-		total++
-		switch {
-		case r.Inherited && !inherited:
-			hiddenInherited++
-			continue
-		case r.Candidate != "" && !candidates:
-			hiddenCandidates++
-			continue
-		}
-		shown++
-		if err := out.request(r); err != nil {
+		if err := list(f.Add(e)); err != nil {
 			return err
 		}
+		if !aux {
+			continue
+		}
+		for _, o := range f.OneShots() {
+			if o.Inherited && !inherited {
+				continue
+			}
+			if err := out.aux(o); err != nil {
+				return err
+			}
+		}
+	}
+	if c.Err() != nil {
+		return c.Err()
+	}
+	if err := list(f.End()); err != nil {
+		return err
+	}
+	if l, ok := out.(*tableLister); ok && total == 0 && (log.Class() == logfmt.Unsupported || log.Class() == logfmt.Unreadable) {
+		l.silent = true // nothing was read: "no requests" would be a claim
 	}
 	if err := out.end(total, shown); err != nil {
 		return err
@@ -120,6 +151,30 @@ func (l *bodyLister) request(r *fold.Request) error {
 	b = strconv.AppendInt(b, r.Step, 10)
 	b = append(b, `,"request":`...)
 	b = r.AppendBody(b)
+	b = append(b, '}')
+	l.buf = b
+	return writeJSONLine(l.c.Out, b)
+}
+
+// aux prints {"turn":T,"kind":K,"seq":N,"request":BODY}; what no log holds stands
+// as "{{name}}" in BODY.
+func (l *bodyLister) aux(o *fold.OneShot) error {
+	b := append(l.buf[:0], `{"turn":`...)
+	if o.Turn >= 0 {
+		b = strconv.AppendInt(b, o.Turn, 10)
+	} else {
+		b = append(b, "null"...)
+	}
+	b = append(b, `,"kind":"`...)
+	b = append(b, o.Kind...)
+	b = append(b, `","seq":`...)
+	b = strconv.AppendInt(b, o.Seq, 10)
+	b = append(b, `,"request":`...)
+	if o.Known() {
+		b = o.AppendBody(b)
+	} else {
+		b = append(b, "null"...)
+	}
 	b = append(b, '}')
 	l.buf = b
 	return writeJSONLine(l.c.Out, b)
@@ -209,6 +264,38 @@ func (l *lineLister) request(r *fold.Request) error {
 	return l.line(v)
 }
 
+type auxLine struct {
+	Kind      string      `json:"kind"`
+	Call      string      `json:"call"`
+	Seq       int64       `json:"seq"`
+	Turn      *int64      `json:"turn"`
+	Inherited bool        `json:"inherited,omitempty"`
+	Grade     fold.Grade  `json:"grade"`
+	Reasons   []string    `json:"reasons,omitempty"`
+	Holes     []auxHole   `json:"holes,omitempty"`
+	Endpoint  report.Text `json:"endpoint,omitempty"`
+	Line      int64       `json:"line,omitempty"`
+	Offset    int64       `json:"offset"`
+}
+
+type auxHole struct {
+	Name   string   `json:"name"`
+	SHA256 []string `json:"sha256"`
+}
+
+func (l *lineLister) aux(o *fold.OneShot) error {
+	v := auxLine{Kind: "aux", Call: string(o.Kind), Seq: o.Seq, Turn: seqPtr(o.Turn), Inherited: o.Inherited,
+		Grade: o.Grade, Reasons: o.Reasons, Endpoint: report.Text(o.Endpoint), Line: o.Pos.Line, Offset: o.Pos.Offset}
+	for _, h := range o.Holes {
+		sums := h.SHA256
+		if sums == nil {
+			sums = []string{}
+		}
+		v.Holes = append(v.Holes, auxHole{h.Name, sums})
+	}
+	return l.line(v)
+}
+
 func seqPtr(n int64) *int64 {
 	if n < 0 {
 		return nil
@@ -226,6 +313,8 @@ type tableLister struct {
 	c       *cli.Call
 	t       *report.Table
 	assumed []string // assumptions met, in order
+	calls   [][]string
+	silent  bool
 }
 
 func newTableLister(c *cli.Call) *tableLister {
@@ -235,6 +324,26 @@ func newTableLister(c *cli.Call) *tableLister {
 		report.Column{Name: "sha256"}, report.Column{Name: "header"},
 		report.Column{Name: "before seq", Align: report.Right}, report.Column{Name: "answer", Align: report.Right},
 		report.Column{Name: "notes"})}
+}
+
+// aux keeps the call for a table of its own.
+func (l *tableLister) aux(o *fold.OneShot) error {
+	turn := "none"
+	if o.Turn >= 0 {
+		turn = fmt.Sprint(o.Turn)
+	}
+	var notes []string
+	if o.Inherited {
+		notes = append(notes, "inherited")
+	}
+	for _, reason := range o.Reasons {
+		notes = append(notes, "ambiguous: "+reason)
+	}
+	for _, h := range o.Holes {
+		notes = append(notes, "not logged: "+h.Name)
+	}
+	l.calls = append(l.calls, []string{string(o.Kind), turn, fmt.Sprint(o.Seq), string(o.Grade), strings.Join(notes, "; ")})
+	return nil
 }
 
 func (l *tableLister) begin(string, string) error { return nil }
@@ -266,11 +375,14 @@ func (l *tableLister) request(r *fold.Request) error {
 }
 
 func (l *tableLister) end(total, shown int) error {
-	if shown == 0 {
-		_, err := fmt.Fprintln(l.c.Out, "no requests")
-		return err
+	if l.silent {
+		return nil
 	}
-	if err := l.t.Close(); err != nil {
+	if shown == 0 {
+		if _, err := fmt.Fprintln(l.c.Out, "no requests"); err != nil {
+			return err
+		}
+	} else if err := l.t.Close(); err != nil {
 		return err
 	}
 	for i, a := range l.assumed {
@@ -278,7 +390,20 @@ func (l *tableLister) end(total, shown int) error {
 			return err
 		}
 	}
-	return nil
+	if len(l.calls) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(l.c.Out, "\ncalls outside the agent loop"); err != nil {
+		return err
+	}
+	t := report.NewTable(l.c.Out, report.Column{Name: "call"}, report.Column{Name: "turn", Align: report.Right},
+		report.Column{Name: "seq", Align: report.Right}, report.Column{Name: "grade"}, report.Column{Name: "notes"})
+	for _, row := range l.calls {
+		if err := t.Row(row...); err != nil {
+			return err
+		}
+	}
+	return t.Close()
 }
 
 // assumptions says what each means.

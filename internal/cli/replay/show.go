@@ -14,7 +14,7 @@ import (
 
 func runShow(c *cli.Call) error {
 	if len(c.Operands) != 2 {
-		return cli.Usage(fmt.Sprintf("a log and a request expected, got %d operands", len(c.Operands)),
+		return cli.Usage("show takes a log and a request",
 			"usage: dsh-replay show [options] LOG TURN.STEP[.ATTEMPT]")
 	}
 	ref, err := source.ParseRef(c.Operands[1])

@@ -91,7 +91,7 @@ func walk(c *cli.Call, log *logfmt.Log, last int64, all bool, f func(*logfmt.Eve
 		c.UI.Warn(fmt.Sprintf("%s: %d events behind the damage are left out", log.Path, hidden))
 	}
 	if !reached {
-		if _, ok := status.(*cli.Failure); ok && cli.StatusOf(status) > cli.Found {
+		if cli.StatusOf(status) > cli.Found {
 			return status, nil
 		}
 		return cli.Fail(cli.Found, fmt.Errorf("%s: --at %d: %w", log.Path, last, errNoSeq),
@@ -113,7 +113,7 @@ func stateCommand(value func(*fold.Fold) []byte) func(*cli.Call) error {
 			return err
 		}
 		var opts fold.Options
-		if c.Value("framing") != "" {
+		if c.Text("framing") != "" {
 			if opts, err = framing(c); err != nil {
 				return err
 			}
@@ -131,7 +131,7 @@ func stateCommand(value func(*fold.Fold) []byte) func(*cli.Call) error {
 		if err != nil {
 			return err
 		}
-		if cli.StatusOf(status) >= cli.Trouble {
+		if cli.StatusOf(status) >= cli.Trouble || errors.Is(status, errNoSeq) {
 			return status
 		}
 		if err := writeJSONLine(c.Out, value(f)); err != nil {

@@ -1,0 +1,555 @@
+package invariants
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+// A Comparison is what became of the requests of a recording.
+type Comparison struct {
+	Recorded  int64 // lines of the recording
+	Matched   int64 // the same bytes
+	KeyOrder  int64 // the same but for the order of config keys
+	Differing int64 // of the same step, and different
+	Missing   int64 // rebuilt from the log, not recorded
+	Extra     int64 // recorded, not in the log
+	Auxiliary int64 // recorded, and not made by the loop: not compared
+	Skipped   int64 // candidates of the log that were not recorded, so not sent
+	Findings  []*Finding
+	Omitted   []Omitted
+}
+
+// Errors counts the findings of severity error.
+func (c *Comparison) Errors() int64 { return c.Differing + c.Missing + c.Extra }
+
+// CompareRequests compares the requests of a log with a recording of what was
+// sent: lines {"turn":T,"step":S,"request":BODY} in order of dispatch, BODY being
+// the exact bytes; turn and step may be absent (SEMANTICS §6). Inherited requests
+// of the log are left out, candidates may be in the recording or not. Where the
+// log has no header the messages alone are compared.
+//
+// The error is that of requests or of reading the recording.
+func CompareRequests(requests iter.Seq2[*fold.Request, error], recording io.Reader) (*Comparison, error) {
+	c := NewComparer(recording)
+	for r, err := range requests {
+		if d := (*logfmt.Defect)(nil); errors.As(err, &d) {
+			continue // damage is judged by Check; what is left is compared
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := c.Add(r); err != nil {
+			return nil, err
+		}
+	}
+	return c.End()
+}
+
+// A Comparer is CompareRequests for requests that are pushed, as Check does by
+// Options.Request. It holds a few requests of either side at a time.
+type Comparer struct {
+	in    *bufio.Reader
+	line  int64
+	got   []*sent
+	rec   []*sent
+	eof   bool
+	err   error
+	c     Comparison
+	found map[string]*bucket
+}
+
+// window is how many requests of each side are looked at to find the place
+// where both go on alike.
+const window = 8
+
+// NewComparer starts a comparison with a recording.
+func NewComparer(recording io.Reader) *Comparer {
+	return &Comparer{in: bufio.NewReaderSize(recording, 64<<10), found: map[string]*bucket{}}
+}
+
+// sent is one request of either side.
+type sent struct {
+	turn, step int64 // -1 when unknown
+	attempt    int
+	candidate  bool
+	bare       bool  // of the log: no header is logged, the body holds the messages alone
+	line       int64 // of the recording
+	place      Place // in the log
+	body       []byte
+}
+
+func (s *sent) recorded() string {
+	if s.turn < 0 {
+		return fmt.Sprintf("recorded request on line %d", s.line)
+	}
+	return fmt.Sprintf("recorded request of turn %d step %d on line %d", s.turn, s.step, s.line)
+}
+
+func (s *sent) rebuilt() string {
+	if s.attempt > 1 {
+		return fmt.Sprintf("request of turn %d step %d attempt %d", s.turn, s.step, s.attempt)
+	}
+	return fmt.Sprintf("request of turn %d step %d", s.turn, s.step)
+}
+
+// Add takes the next request of the log.
+func (c *Comparer) Add(r *fold.Request) error {
+	if r.Inherited || c.err != nil {
+		return c.err
+	}
+	seq := r.FirstChunk
+	if seq < 0 {
+		seq = r.Response
+	}
+	c.got = append(c.got, &sent{
+		turn: r.Turn, step: r.Step, attempt: r.Attempt, candidate: r.Candidate != "", bare: r.Header() == nil,
+		place: Place{Pos: r.Pos, Seq: seq, Turn: r.Turn, Step: r.Step},
+		body:  r.AppendBody(nil),
+	})
+	for len(c.got) > window && c.err == nil {
+		c.settle()
+	}
+	return c.err
+}
+
+// End compares what is left and returns the result.
+func (c *Comparer) End() (*Comparison, error) {
+	for c.err == nil {
+		c.fill()
+		if len(c.got) == 0 && len(c.rec) == 0 {
+			break
+		}
+		c.settle()
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	for id, b := range c.found {
+		c.c.Findings = append(c.c.Findings, b.kept...)
+		if b.omitted > 0 {
+			c.c.Omitted = append(c.c.Omitted, Omitted{id, b.omitted})
+		}
+	}
+	sortFindings(c.c.Findings, c.c.Omitted)
+	return &c.c, nil
+}
+
+// fill reads the recording up to the window.
+func (c *Comparer) fill() {
+	for !c.eof && len(c.rec) < window {
+		line, err := c.in.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			c.err = fmt.Errorf("recording line %d: %w", c.line+1, err)
+			return
+		}
+		c.eof = err != nil
+		if len(line) == 0 {
+			return
+		}
+		c.line++
+		line = bytes.TrimSuffix(line, []byte{'\n'})
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		c.c.Recorded++
+		s, why := readSent(line)
+		if why != "" {
+			c.report("REQ-RECORD", Place{Seq: -1, Turn: -1, Step: -1}, "", "recording line %d: %s", c.line, why)
+			c.c.Extra++
+			continue
+		}
+		s.line = c.line
+		c.rec = append(c.rec, s)
+	}
+}
+
+func readSent(line []byte) (*sent, string) {
+	canon, _, err := jsjson.Stringify(line)
+	if err != nil {
+		return nil, "not valid JSON: " + printable(err.Error())
+	}
+	body := jsjson.Get(canon, "request")
+	if jsjson.KindOf(body) != jsjson.Object {
+		return nil, `request is ` + show(body) + `, expected an object`
+	}
+	s := &sent{turn: -1, step: -1, body: bytes.Clone(body)}
+	if n, ok := jsjson.SafeInt(jsjson.Get(canon, "turn")); ok {
+		s.turn = n
+	}
+	if n, ok := jsjson.SafeInt(jsjson.Get(canon, "step")); ok {
+		s.step = n
+	}
+	return s, ""
+}
+
+// alike reports whether two requests are the same, config key order aside.
+func alike(g, r *sent) (same, reordered bool) {
+	if g.bare {
+		return bytes.Equal(jsjson.Get(g.body, "messages"), jsjson.Get(r.body, "messages")), false
+	}
+	if bytes.Equal(g.body, r.body) {
+		return true, false
+	}
+	return false, keyOrderOnly(g.body, r.body)
+}
+
+// settle decides about the first request of at least one side.
+func (c *Comparer) settle() {
+	c.fill()
+	if c.err != nil {
+		return
+	}
+	switch {
+	case len(c.rec) == 0:
+		c.missing(c.got[0])
+		c.got = c.got[1:]
+		return
+	case len(c.got) == 0:
+		c.extra(c.rec[0])
+		c.rec = c.rec[1:]
+		return
+	}
+	// The nearest place from where both sides go on alike.
+	for d := 0; d < len(c.got)+len(c.rec)-1; d++ {
+		for i := 0; i <= d; i++ {
+			j := d - i
+			if i >= len(c.got) || j >= len(c.rec) {
+				continue
+			}
+			if same, reordered := alike(c.got[i], c.rec[j]); same || reordered {
+				c.unequal(i, j)
+				c.match(same)
+				return
+			}
+		}
+	}
+	c.unequal(len(c.got), len(c.rec))
+}
+
+func (c *Comparer) match(same bool) {
+	g, r := c.got[0], c.rec[0]
+	c.got, c.rec = c.got[1:], c.rec[1:]
+	if same {
+		c.c.Matched++
+		return
+	}
+	c.c.KeyOrder++
+	c.report("REQ-KEYORDER", g.place, "", "%s has its config keys in the order %s, the log gives %s",
+		r.recorded(), configKeys(r.body), configKeys(g.body))
+}
+
+// unequal deals with the first i requests of the log and the first j of the
+// recording, none of which are alike: those of one step belong together.
+func (c *Comparer) unequal(i, j int) {
+	for i > 0 || j > 0 {
+		switch {
+		case j > 0 && purpose(c.rec[0].body):
+			c.aux(c.rec[0])
+		case i == 0:
+			c.extra(c.rec[0])
+		case j == 0:
+			c.missing(c.got[0])
+			c.got, i = c.got[1:], i-1
+			continue
+		default:
+			g, r := c.got[0], c.rec[0]
+			switch order := g.order(r); {
+			case order < 0 || g.candidate && i > 1 && c.got[1].order(r) == 0:
+				c.missing(g)
+				c.got, i = c.got[1:], i-1
+				continue
+			case order > 0 || oneShot(r.body) && !oneShot(g.body):
+				c.extra(r)
+			default:
+				c.differ(g, r)
+				c.got, i = c.got[1:], i-1
+			}
+		}
+		c.rec, j = c.rec[1:], j-1
+	}
+}
+
+// order compares the steps of a request of the log and a recorded one; 0 also
+// when the recording does not say.
+func (s *sent) order(r *sent) int {
+	switch {
+	case r.turn < 0 || r.step < 0 || s.turn == r.turn && s.step == r.step:
+		return 0
+	case s.turn < r.turn || s.turn == r.turn && s.step < r.step:
+		return -1
+	}
+	return 1
+}
+
+func (c *Comparer) missing(g *sent) {
+	if g.candidate {
+		c.c.Skipped++
+		return
+	}
+	c.c.Missing++
+	f := c.report("REQ-MISSING", g.place, "", "%s is in the log and not in the recording", g.rebuilt())
+	if r, n := closest(g, c.rec); r != nil {
+		f.Message += fmt.Sprintf("; the closest is the %s, alike for the first %d of %d bytes", r.recorded(), n, len(r.body))
+	}
+}
+
+func (c *Comparer) extra(r *sent) {
+	if purpose(r.body) || oneShot(r.body) {
+		c.aux(r)
+		return
+	}
+	c.c.Extra++
+	f := c.report("REQ-EXTRA", Place{Seq: -1, Turn: r.turn, Step: r.step}, "", "%s is not in the log", r.recorded())
+	if g, n := closest(r, c.got); g != nil {
+		f.Message += fmt.Sprintf("; the closest is the %s, alike for the first %d of %d bytes", g.rebuilt(), n, len(g.body))
+	}
+}
+
+func (c *Comparer) aux(r *sent) {
+	c.c.Auxiliary++
+	what := ""
+	if p := jsjson.Get(r.body, "purpose"); p != nil {
+		what = "its purpose is " + show(p)
+	} else {
+		what = "it has one message, no tools and a limit of its own"
+	}
+	c.report("REQ-AUX", Place{Seq: -1, Turn: r.turn, Step: r.step}, "", "%s was not made by the loop: %s", r.recorded(), what)
+}
+
+func (c *Comparer) differ(g, r *sent) {
+	c.c.Differing++
+	x, y := g.body, r.body
+	if g.bare {
+		x, y = jsjson.Get(x, "messages"), jsjson.Get(y, "messages")
+	}
+	path, a, b := firstDifference(x, y)
+	at := common(x, y)
+	if g.bare {
+		path = strings.TrimSuffix("messages"+path, ".")
+		at += bytes.Index(r.body, y)
+	}
+	c.report("REQ-BYTES", g.place, path, "%s differs from the %s at %s, byte %d: recorded %s, the log gives %s",
+		g.rebuilt(), r.recorded(), orRoot(path), at, excerpt(b, a), excerpt(a, b))
+}
+
+func orRoot(path string) string {
+	if path == "" {
+		return "the request itself"
+	}
+	return path
+}
+
+func (c *Comparer) report(id string, p Place, path, format string, args ...any) *Finding {
+	rule := byID[id]
+	f := &Finding{
+		Rule: id, Severity: rule.Severity, Pos: p.Pos, Seq: p.Seq, Turn: p.Turn, Step: p.Step,
+		Path: path, Message: fmt.Sprintf(format, args...),
+	}
+	b := c.found[id]
+	if b == nil {
+		b = &bucket{order: ruleOrder(id)}
+		c.found[id] = b
+	}
+	f.order = b.order
+	if len(b.kept) >= defaultMaxPerRule {
+		b.omitted++
+	} else {
+		b.kept = append(b.kept, f)
+	}
+	return f
+}
+
+// closest finds the request with the longest common beginning.
+func closest(s *sent, others []*sent) (best *sent, n int) {
+	for _, o := range others {
+		if o == s {
+			continue
+		}
+		if k := common(s.body, o.body); best == nil || k > n {
+			best, n = o, k
+		}
+	}
+	return best, n
+}
+
+// common is the length of the common beginning.
+func common(a, b []byte) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// purpose reports whether a request says what it is for, which those of the
+// loop never do.
+func purpose(body []byte) bool { return jsjson.Get(body, "purpose") != nil }
+
+// oneShot recognises the compaction calls of July, which carry no purpose: one
+// user message, a system prompt, a limit, no tools (SEMANTICS §7.1).
+func oneShot(body []byte) bool {
+	messages := jsjson.Get(body, "messages")
+	if jsjson.Len(messages) != 1 || !jsjson.StrEq(jsjson.Get(jsjson.Index(messages, 0), "role"), "user") {
+		return false
+	}
+	return jsjson.Get(body, "maxTokens") != nil && jsjson.Get(body, "system") != nil && jsjson.Get(body, "tools") == nil
+}
+
+// isConfig reports whether a member of a body, by its raw key, is one of the
+// config.
+func isConfig(key []byte) bool {
+	switch string(key) {
+	case `"messages"`, `"system"`, `"tools"`, `"sessionId"`, `"purpose"`:
+		return false
+	}
+	return true
+}
+
+// keyOrderOnly reports whether two bodies differ in nothing but the order of
+// their config members.
+func keyOrderOnly(a, b []byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	n := 0
+	rest := [2][][]byte{}
+	for i, body := range [2][]byte{a, b} {
+		for k, v := range jsjson.Members(body) {
+			if !isConfig(k) {
+				rest[i] = append(rest[i], k, v)
+			} else if i == 0 {
+				n++
+				key, _ := jsjson.Str(k)
+				if !bytes.Equal(v, jsjson.Get(b, key)) || jsjson.Get(b, key) == nil {
+					return false
+				}
+			} else {
+				n--
+			}
+		}
+	}
+	if n != 0 || len(rest[0]) != len(rest[1]) {
+		return false
+	}
+	for i := range rest[0] {
+		if !bytes.Equal(rest[0][i], rest[1][i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func configKeys(body []byte) string {
+	var out []string
+	for k := range jsjson.Members(body) {
+		if isConfig(k) && len(out) < 8 {
+			s, _ := jsjson.Str(k)
+			out = append(out, string(appendSafe(nil, s, 24)))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// firstDifference walks two values in step and returns the path of the first
+// difference and what stands there on either side; nil where nothing does.
+func firstDifference(a, b []byte) (path string, av, bv []byte) {
+	for {
+		ka, kb := jsjson.KindOf(a), jsjson.KindOf(b)
+		if ka != kb || ka != jsjson.Object && ka != jsjson.Array {
+			return path, a, b
+		}
+		step, x, y, ok := differingChild(a, b, ka == jsjson.Array)
+		if !ok {
+			return path, a, b
+		}
+		path += step
+		if x == nil || y == nil {
+			return strings.TrimPrefix(path, "."), x, y
+		}
+		if bytes.Equal(x, y) { // the same value at another place
+			return strings.TrimPrefix(path, "."), a, b
+		}
+		a, b = x, y
+		path = strings.TrimPrefix(path, ".")
+	}
+}
+
+// differingChild returns the first child in which two arrays or two objects
+// differ.
+func differingChild(a, b []byte, array bool) (step string, x, y []byte, ok bool) {
+	if array {
+		next, stop := iter.Pull(jsjson.Elements(b))
+		defer stop()
+		i := 0
+		for v := range jsjson.Elements(a) {
+			w, more := next()
+			if !more || !bytes.Equal(v, w) {
+				return fmt.Sprintf("[%d]", i), v, w, true
+			}
+			i++
+		}
+		if w, more := next(); more {
+			return fmt.Sprintf("[%d]", i), nil, w, true
+		}
+		return "", nil, nil, false
+	}
+	next, stop := iter.Pull2(jsjson.Members(b))
+	defer stop()
+	for k, v := range jsjson.Members(a) {
+		l, w, more := next()
+		switch {
+		case !more:
+			return keyStep(k), v, nil, true
+		case !bytes.Equal(k, l):
+			key, _ := jsjson.Str(k)
+			return keyStep(k), v, jsjson.Get(b, key), true
+		case !bytes.Equal(v, w):
+			return keyStep(k), v, w, true
+		}
+	}
+	if l, w, more := next(); more {
+		return keyStep(l), nil, w, true
+	}
+	return "", nil, nil, false
+}
+
+func keyStep(token []byte) string {
+	key, _ := jsjson.Str(token)
+	for i := 0; i < len(key); i++ {
+		if c := key[i]; c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return "[" + quoted(key) + "]"
+		}
+	}
+	return "." + string(appendSafe(nil, key, 40))
+}
+
+// excerpt shows a value next to another one: of long strings the part around
+// their first difference.
+func excerpt(v, other []byte) string {
+	if jsjson.KindOf(v) != jsjson.String || jsjson.KindOf(other) != jsjson.String || len(v) <= quoteLimit {
+		return show(v)
+	}
+	s, _ := jsjson.Str(v)
+	o, _ := jsjson.Str(other)
+	at := common([]byte(s), []byte(o))
+	from := max(0, at-16)
+	for from > 0 && s[from]&0xC0 == 0x80 {
+		from--
+	}
+	out := quoted(s[from:])
+	if from > 0 {
+		out = `"…` + out[1:]
+	}
+	return out
+}

@@ -1,0 +1,348 @@
+package invariants
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+// Verdict is what a log is, all in all. The first seven are in order: the worst
+// wins.
+type Verdict string
+
+const (
+	OK          Verdict = "ok"          // no error, no warning
+	Warn        Verdict = "warn"        // warnings only
+	Open        Verdict = "open"        // sound, but ends inside a turn: killed, or still running
+	Torn        Verdict = "torn"        // the tail was cut; the kept prefix is sound
+	Violations  Verdict = "violations"  // readable, and breaks a rule of severity error
+	Corrupt     Verdict = "corrupt"     // damage in the committed region
+	Unsupported Verdict = "unsupported" // a format, or an event type, that this build does not judge
+	Unreadable  Verdict = "unreadable"  // I/O, permission, or not a log at all
+)
+
+// A Finding is one breach of one rule, with its place.
+type Finding struct {
+	Rule     string
+	Severity Severity
+	Class    logfmt.Class    // what physical damage makes of the log; "" for a rule about meaning
+	Pos      logfmt.Position // of the record; At is added to it for the exact byte
+	At       int64           // offset of the byte meant within the record; 0 for the record as a whole
+	Seq      int64           // -1 when no event is meant
+	Turn     int64           // the turn it belongs to; -1 when none is open or known
+	Step     int64           // the step within it; -1 likewise
+	Path     string          // the value meant within the event, as in "data.message.id"; "" for the event
+	Message  string          // what was found and what was expected; lower case, printable
+	Hint     string          // what to do next, where the rule's own advice is not enough
+	Related  []Related       // other places that explain it
+	More     int64           // further places of the same finding that are not listed: members of one packed row, or lines of one kind
+	Dropped  bool            // lies behind the point where a torn log is cut; a note, whatever the rule says
+
+	order int // of the rule in the catalogue
+}
+
+// Related is another place that a finding refers to.
+type Related struct {
+	Seq     int64
+	Line    int64 // 0 when unknown
+	Message string
+}
+
+// Offset is the byte offset of the finding in the plain text of the log.
+func (f *Finding) Offset() int64 { return f.Pos.Offset + f.At }
+
+// Omitted counts the findings of a rule beyond Options.MaxPerRule.
+type Omitted struct {
+	Rule  string
+	Count int64
+}
+
+// RequestCounts counts the log's own loop requests by grade.
+type RequestCounts struct {
+	Exact      int64
+	Messages   int64
+	Ambiguous  int64
+	Candidates int64 // not counted in a grade: the log cannot tell whether they were sent
+	Inherited  int64 // below the header's seedLength, not counted elsewhere
+}
+
+// Options steers Check.
+type Options struct {
+	MaxPerRule int                  // findings kept of one rule; 0 means 100
+	Rules      func(id string) bool // rules to run; nil means all
+	Fold       fold.Options         // what settles what the log leaves open
+	// Request is called for every request of the log, in order of dispatch,
+	// candidates and inherited ones included. The request is valid during the call.
+	Request func(*fold.Request)
+}
+
+const defaultMaxPerRule = 100
+
+// Result is everything known about one log after one pass.
+type Result struct {
+	Path       string
+	Session    string // id in the header; "" when there is none
+	Container  logfmt.Container
+	Generation int64       // format version in the header; -1 when there is none
+	Eras       []fold.Eras // one range for each process that shows in the log, in order
+	Mode       fold.Mode   // how the surface was found
+	Events     int64       // events read
+	Requests   RequestCounts
+	Verdict    Verdict
+	Class      logfmt.Class // physical soundness
+	Findings   []*Finding   // by place
+	Omitted    []Omitted    // by rule
+	Errors     int64        // of severity error, omitted ones included
+	Warnings   int64
+	Notes      int64
+}
+
+// Check reads a log to its end and judges it. The error is that of the context;
+// whatever is wrong with the log is in the result.
+func Check(ctx context.Context, log *logfmt.Log, opts Options) (*Result, error) {
+	if opts.MaxPerRule <= 0 {
+		opts.MaxPerRule = defaultMaxPerRule
+	}
+	c := newContext(log, opts)
+	n := 0
+	for e, d := range log.Events() {
+		if n++; n&1023 == 1 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if d != nil {
+			c.defect(d)
+			continue
+		}
+		c.event(e)
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return c.finish(), nil
+}
+
+// finish closes the state, lets the checkers have their last word and draws the
+// conclusion.
+func (c *Context) finish() *Result {
+	c.header() // a log without events still has a header record to judge
+	class := c.log.Class()
+	// Defects that only the whole log shows are in the list and were not yielded.
+	for _, d := range c.log.Defects() {
+		c.defect(d)
+	}
+	c.fold.end()
+	c.closeState()
+	for _, r := range c.running {
+		c.rule = r.rule
+		r.checker.End(c)
+	}
+	c.rule = nil
+	res := &Result{
+		Path:       c.log.Path,
+		Container:  c.log.Container,
+		Generation: -1,
+		Mode:       c.mode(),
+		Events:     c.events,
+		Requests:   c.counts,
+		Class:      class,
+		Eras:       c.eras(),
+	}
+	if h := c.log.Header; h != nil {
+		res.Session, res.Generation = h.ID, h.Version
+	}
+	c.settle(res)
+	return res
+}
+
+// settle fixes what depends on the class of the whole log, sorts, and decides.
+func (c *Context) settle(res *Result) {
+	unsupported := res.Class == logfmt.Unsupported
+	violated := false
+	for id, b := range c.found {
+		r := byID[id]
+		for _, f := range b.kept {
+			switch {
+			case f.Class == logfmt.Corrupt && res.Class == logfmt.Torn:
+				// The same damage, but behind everything that was committed.
+				f.Class, f.Severity = logfmt.Torn, Warning
+			case f.Class == logfmt.Torn:
+				f.Severity = Warning
+			case f.Class == "" && f.Dropped && res.Class == logfmt.Torn:
+				f.Severity = Note
+			case f.Dropped:
+				f.Dropped = false
+			}
+			if f.Class == logfmt.Unsupported {
+				unsupported = true
+			} else if f.Severity == Error && f.Class == "" {
+				violated = true
+			}
+			res.count(f.Severity, 1)
+			res.Findings = append(res.Findings, f)
+		}
+		if b.omitted > 0 {
+			res.Omitted = append(res.Omitted, Omitted{id, b.omitted})
+			sev := Error
+			if r != nil {
+				sev = r.Severity
+			}
+			if len(b.kept) > 0 {
+				sev = b.kept[len(b.kept)-1].Severity
+			}
+			res.count(sev, b.omitted)
+		}
+	}
+	sortFindings(res.Findings, res.Omitted)
+	res.Verdict = c.verdict(res, violated, unsupported)
+}
+
+func (r *Result) count(s Severity, n int64) {
+	switch s {
+	case Error:
+		r.Errors += n
+	case Warning:
+		r.Warnings += n
+	default:
+		r.Notes += n
+	}
+}
+
+func (c *Context) verdict(res *Result, violated, unsupported bool) Verdict {
+	switch {
+	case res.Class == logfmt.Unreadable:
+		return Unreadable
+	case res.Class == logfmt.Corrupt:
+		return Corrupt
+	case violated:
+		return Violations
+	case unsupported:
+		return Unsupported
+	case res.Class == logfmt.Torn:
+		return Torn
+	case c.tailOpen:
+		return Open
+	case res.Warnings > 0:
+		return Warn
+	}
+	return OK
+}
+
+func compareFindings(a, b *Finding) int {
+	return cmp.Or(
+		cmp.Compare(a.Pos.Line, b.Pos.Line),
+		cmp.Compare(a.Pos.Offset, b.Pos.Offset),
+		cmp.Compare(a.Seq, b.Seq),
+		cmp.Compare(a.order, b.order),
+		cmp.Compare(a.At, b.At),
+		strings.Compare(a.Message, b.Message),
+	)
+}
+
+func sortFindings(fs []*Finding, om []Omitted) {
+	slices.SortStableFunc(fs, compareFindings)
+	slices.SortFunc(om, func(a, b Omitted) int { return strings.Compare(a.Rule, b.Rule) })
+}
+
+// ruleOrder is the place of a rule in the catalogue.
+func ruleOrder(id string) int {
+	for i, r := range registry {
+		if r.ID == id {
+			return i
+		}
+	}
+	return len(registry)
+}
+
+// bucket keeps the first findings of one rule.
+type bucket struct {
+	kept    []*Finding
+	omitted int64
+	order   int
+}
+
+func (c *Context) add(f *Finding) *Finding {
+	b := c.found[f.Rule]
+	if b == nil {
+		b = &bucket{order: ruleOrder(f.Rule)}
+		c.found[f.Rule] = b
+	}
+	f.order = b.order
+	if n := len(b.kept); n > 0 && f.Pos.Member >= 0 {
+		// A packed row holds many events in one line: one finding for them all.
+		last := b.kept[n-1]
+		if last.Pos.Line == f.Pos.Line && last.Pos.Offset == f.Pos.Offset && last.Pos.Row == f.Pos.Row && last.Path == f.Path {
+			last.More++
+			return last
+		}
+	}
+	if len(b.kept) >= c.opts.MaxPerRule {
+		b.omitted++
+		return f
+	}
+	b.kept = append(b.kept, f)
+	return f
+}
+
+// Report records a finding of the rule at hand about an event, or about one
+// value in it. The finding may still be given more detail.
+func (c *Context) Report(e *logfmt.Event, path, format string, args ...any) *Finding {
+	return c.ReportAt(c.place(e), path, format, args...)
+}
+
+// A Place is where a finding points at, kept for later.
+type Place struct {
+	Pos        logfmt.Position
+	Seq        int64
+	Turn, Step int64
+	Dropped    bool
+}
+
+func (c *Context) place(e *logfmt.Event) Place {
+	p := Place{Pos: e.Pos, Seq: e.Seq, Turn: -1, Step: -1, Dropped: e.AfterDamage}
+	if c.Turn.Open && c.Turn.Known {
+		p.Turn = c.Turn.N
+		if c.Step.Open && c.Step.Known {
+			p.Step = c.Step.N
+		}
+	}
+	return p
+}
+
+// ReportAt is Report for a place kept earlier.
+func (c *Context) ReportAt(p Place, path, format string, args ...any) *Finding {
+	return c.add(&Finding{
+		Rule:     c.rule.ID,
+		Severity: c.rule.Severity,
+		Pos:      p.Pos,
+		Seq:      p.Seq,
+		Turn:     p.Turn,
+		Step:     p.Step,
+		Path:     path,
+		Message:  fmt.Sprintf(format, args...),
+		Dropped:  p.Dropped,
+	})
+}
+
+// defect turns physical damage into a finding.
+func (c *Context) defect(d *logfmt.Defect) {
+	if c.defects[d] {
+		return
+	}
+	c.defects[d] = true
+	f := &Finding{
+		Rule: d.Rule, Severity: Error, Class: d.Class, Pos: d.Pos, At: d.At,
+		Seq: d.Seq, Turn: -1, Step: -1, Message: printable(d.Message), Hint: printable(d.Hint),
+	}
+	if d.Class == logfmt.Torn {
+		f.Severity = Warning
+	}
+	if c.damaged == nil {
+		c.damage()
+	}
+	c.add(f)
+}

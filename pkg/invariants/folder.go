@@ -1,0 +1,43 @@
+package invariants
+
+import (
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+// folder runs the fold beside the rules: they look at its surface and header,
+// and the requests it gives are counted.
+type folder struct {
+	c *Context
+	f *fold.Fold
+}
+
+func newFolder(c *Context) *folder {
+	f := &folder{c, fold.New(c.log.Header, c.opts.Fold)}
+	c.Surface = f.f.Surface()
+	return f
+}
+
+func (f *folder) add(e *logfmt.Event) { f.take(f.f.Add(e)) }
+func (f *folder) end()                { f.take(f.f.End()) }
+
+func (f *folder) take(rs []*fold.Request) {
+	n := &f.c.counts
+	for _, r := range rs {
+		switch {
+		case r.Inherited:
+			n.Inherited++
+		case r.Candidate != "":
+			n.Candidates++
+		case r.Grade == fold.Exact:
+			n.Exact++
+		case r.Grade == fold.Messages:
+			n.Messages++
+		default:
+			n.Ambiguous++
+		}
+		if f.c.opts.Request != nil {
+			f.c.opts.Request(r)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package invariants
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+// Severity is the weight of a finding.
+type Severity uint8
+
+const (
+	Note    Severity = iota // never changes a verdict
+	Warning                 // every verified log keeps the rule, and no build enforced it
+	Error                   // the builds that may have written the log refuse it, or their own checks fail
+)
+
+var severityNames = [...]string{"note", "warning", "error"}
+
+func (s Severity) String() string { return severityNames[s] }
+
+// MarshalText gives the name used in machine formats.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (s *Severity) UnmarshalText(b []byte) error {
+	for i, n := range severityNames {
+		if n == string(b) {
+			*s = Severity(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown severity %q", b)
+}
+
+// A Rule is one statement about logs. Its id is stable and never used for
+// anything else.
+type Rule struct {
+	ID       string
+	Severity Severity
+	Title    string   // a line that completes "the rule says that …"
+	Text     string   // what it means and why it matters
+	How      string   // how a log comes to break it
+	Advice   string   // what to do about it
+	Spec     string   // the sections it implements
+	Since    Build    // first build that held to it; 0: from the start
+	Until    Build    // last build that held to it; 0: still
+	Types    []string // event types its checker wants to see; nil: all
+	// New makes a checker for one log. It is nil for rules whose findings come
+	// from elsewhere: from the reader (physical damage) or from CompareRequests.
+	New func() Checker
+}
+
+// Eras is the range of eras in which the rule holds.
+func (r *Rule) Eras() fold.Eras {
+	return Builds{max(r.Since, firstBuild), between{0, r.Until}.last()}.Eras()
+}
+
+// When says in words when the rule holds.
+func (r *Rule) When() string {
+	switch {
+	case r.Since == 0 && r.Until == 0:
+		return "all eras"
+	case r.Until == 0:
+		return fmt.Sprintf("from %s (era E%d)", r.Since, r.Since.Era())
+	case r.Since == 0:
+		return fmt.Sprintf("until %s (era E%d)", r.Until, r.Until.Era())
+	}
+	return fmt.Sprintf("from %s (era E%d) until %s (era E%d)", r.Since, r.Since.Era(), r.Until, r.Until.Era())
+}
+
+// active reports whether every build of the range held to the rule.
+func (r *Rule) active(b Builds) bool {
+	return (r.Since == 0 || b.Since(r.Since)) && (r.Until == 0 || b.Max <= r.Until)
+}
+
+// A Checker looks at one log for one rule. It is fed the events in order, after
+// the shared state took in everything before the event and before it takes in
+// the event itself.
+type Checker interface {
+	Event(c *Context, e *logfmt.Event)
+	End(c *Context)
+}
+
+// check is a checker without state of its own and without a last word.
+type check func(c *Context, e *logfmt.Event)
+
+func (f check) Event(c *Context, e *logfmt.Event) { f(c, e) }
+func (f check) End(*Context)                      {}
+
+func stateless(f check) func() Checker { return func() Checker { return f } }
+
+var (
+	registry []*Rule
+	byID     = map[string]*Rule{}
+)
+
+// register adds rules to the catalogue. Order of registration is the order of
+// findings at one and the same place.
+func register(rules ...*Rule) {
+	for _, r := range rules {
+		if byID[r.ID] != nil {
+			panic("invariants: rule " + r.ID + " registered twice")
+		}
+		byID[r.ID] = r
+		registry = append(registry, r)
+	}
+}
+
+func init() {
+	register(logRules...)
+	register(lineRules...)
+	register(shapeRules...)
+	register(turnRules...)
+	register(surfaceRules...)
+	register(headerRules...)
+	register(compactionRules...)
+	register(requestRules...)
+}
+
+// All returns every rule, by id.
+func All() []*Rule {
+	out := append([]*Rule(nil), registry...)
+	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
+	return out
+}
+
+// Lookup returns the rule with that id, nil when there is none.
+func Lookup(id string) *Rule { return byID[id] }

@@ -1,0 +1,216 @@
+package invariants
+
+import (
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+// Rules about the surface: one for each row of SEMANTICS §3.3 that concerns it.
+// What an event breaks is found by the surface itself; the rules give it name,
+// severity and the eras in which it counted.
+var surfaceRules = []*Rule{
+	{
+		ID: "SURF-MARKER", Severity: Error, Spec: "SEMANTICS §3.2, §3.3",
+		Title:  "a message event says what it does to the surface",
+		Text:   "From 06-26 every event that puts a message before the model carries surfaceOp. Without it the message is in the log and not in any request. Only in logs that hold no marker at all, and nothing newer, are messages taken in order of the log.",
+		How:    "The marker was lost when the event was edited or copied, or a plugin appended the event past the harness.",
+		Advice: "Compare with a copy of the session. Until the marker is back, what the model saw is not what the log seems to say.",
+		Types:  []string{"user/message", "assistant/message", "tool/result", "context/message", "steering/message"},
+		New:    func() Checker { return new(markerChecker) },
+	},
+	{
+		ID: "SURF-ELIGIBLE", Severity: Error, Spec: "SEMANTICS §1.1, §3.3; PHYSICAL §6.6",
+		Title:  "only message events touch the surface",
+		Text:   "surfaceOp and sourceEventSeqs belong on events that put a message before the model, and on no others, not even on ignorable ones.",
+		How:    "The event was edited, or a plugin marked an event of its own.",
+		Advice: "Remove the marker from a copy and compare the requests; the harness refuses to load the session with it.",
+		New:    stateless(checkEligible),
+	},
+	{
+		ID: "SURF-OP", Severity: Error, Spec: "SEMANTICS §3.3; PHYSICAL §2.3",
+		Title:  "surfaceOp is append or an exact replace",
+		Text:   `surfaceOp is the string "append", or an object with exactly op "replace" and the seqs start and end. Anything else leaves open what the model saw.`,
+		How:    "The event was edited, or written by a program other than the harness.",
+		Advice: "Compare with a copy of the session.",
+		Types:  messageTypes,
+		New:    stateless(checkOp),
+	},
+	{
+		ID: "SURF-RANGE", Severity: Error, Spec: "SEMANTICS §3.1, §3.3",
+		Title:  "a replace names two nodes of the surface, the first not after the last",
+		Text:   "start and end are events that stand on the surface at that moment. They are compared by place and not by number: after an earlier replacement a larger seq may stand in front of a smaller one.",
+		How:    "The event was edited, the events it replaces were lost, or they had been replaced before.",
+		Advice: "Look at the surface before this event with dsh-replay surface --at. The replacement has no effect as it stands.",
+		Types:  messageTypes,
+		New:    stateless(checkRange),
+	},
+	{
+		ID: "SURF-SOURCES", Severity: Error, Spec: "SEMANTICS §3.3; PHYSICAL §2.3",
+		Title:  "sourceEventSeqs lists different, earlier events",
+		Text:   "An event cites the events it was made from: as an array of distinct seqs, each smaller than its own.",
+		How:    "The event was edited, or its citations were renumbered without it.",
+		Advice: "Compare with a copy of the session. The request is rebuilt without the citations; only the proof of origin is lost.",
+		Types:  messageTypes,
+		New:    stateless(checkSources),
+	},
+	{
+		ID: "SURF-EMPTY", Severity: Error, Spec: "SEMANTICS §3.3",
+		Title:  "only an assistant message cites an empty stream",
+		Text:   "An empty sourceEventSeqs means that the stream is known to have had no chunks, which only an assistant message can say. On other events the list is left out when nothing is cited.",
+		How:    "The citations were stripped without removing the list.",
+		Advice: "Compare with a copy of the session.",
+		Types:  messageTypes,
+		New:    stateless(checkEmpty),
+	},
+	{
+		ID: "SURF-SHADOW", Severity: Error, Spec: "SEMANTICS §3.3",
+		Title:  "a replace cites every event it takes from the surface",
+		Text:   "What a replacement hides from the model is among its sources, so that nothing disappears without a trace.",
+		How:    "The citations were edited, or a plugin replaced more than it says.",
+		Advice: "Look at the events that are not cited: they left the model's view here.",
+		Types:  messageTypes,
+		New:    stateless(checkShadow),
+	},
+	{
+		ID: "SURF-REWRITE", Severity: Error, Since: buildRewrite, Spec: "SEMANTICS §3.3, §11.4",
+		Title:  "a tool result replaces one tool result and changes only its content",
+		Text:   "Pruning shortens the text of a result. Its id, call, step, error flag and everything else stay, whatever the order of keys.",
+		How:    "The event was edited, or a plugin rewrote the history of calls.",
+		Advice: "Compare the two results; the earlier one is still in the log.",
+		Types:  []string{"tool/result"},
+		New:    stateless(checkRewrite),
+	},
+}
+
+var messageTypes = []string{"user/message", "assistant/message", "tool/result", "context/message", "steering/message"}
+
+// markerChecker holds back until it is known how the surface is found. A log
+// without any marker and without a trace of E2 has none by right.
+type markerChecker struct {
+	waiting []Place
+	types   []string
+	more    int64
+}
+
+func (m *markerChecker) Event(c *Context, e *logfmt.Event) {
+	if e.Op != nil || !fold.Eligible(e.Type, c.Builds.Eras()) {
+		return
+	}
+	if c.mode() == fold.SurfaceMode {
+		m.flush(c)
+		m.report(c, c.place(e), e.Type)
+		return
+	}
+	if len(m.waiting) > c.opts.MaxPerRule {
+		m.more++
+		return
+	}
+	m.waiting = append(m.waiting, c.place(e))
+	m.types = append(m.types, e.Type)
+}
+
+func (m *markerChecker) report(c *Context, p Place, typ string) {
+	c.ReportAt(p, "surfaceOp", "%s has no surfaceOp, expected \"append\" or a replace: the model never saw this message", typ)
+}
+
+func (m *markerChecker) flush(c *Context) {
+	for i, p := range m.waiting {
+		m.report(c, p, m.types[i])
+	}
+	if m.more > 0 {
+		c.found["SURF-MARKER"].omitted += m.more
+	}
+	m.waiting, m.types, m.more = nil, nil, 0
+}
+
+func (m *markerChecker) End(c *Context) {
+	if c.mode() == fold.SurfaceMode {
+		m.flush(c)
+	}
+}
+
+// faults yields the faults of one kind that the event has.
+func (c *Context) faults(kind fold.SurfaceFault) []*fold.SurfaceError {
+	var out []*fold.SurfaceError
+	for _, f := range c.Faults {
+		if f.Fault == kind {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func checkEligible(c *Context, e *logfmt.Event) {
+	if surfaceTypes[e.Type] || e.Op == nil && e.Sources == nil {
+		return
+	}
+	switch {
+	case e.Op != nil:
+		c.Report(e, "surfaceOp", "%s carries surfaceOp %s, expected none: its type takes no place on the surface", typeName(e), show(e.Op))
+	case e.Sources != nil:
+		c.Report(e, "sourceEventSeqs", "%s carries sourceEventSeqs, expected none: its type takes no place on the surface", typeName(e))
+	}
+}
+
+func checkOp(c *Context, e *logfmt.Event) {
+	if len(c.faults(fold.FaultOpShape)) == 0 {
+		return
+	}
+	f := c.Report(e, "surfaceOp", `surfaceOp is %s, expected "append" or {"op":"replace","start":SEQ,"end":SEQ}`, show(e.Op))
+	_, start := jsjson.SafeInt(jsjson.Get(e.Op, "start"))
+	_, end := jsjson.SafeInt(jsjson.Get(e.Op, "end"))
+	if start && end && !c.Builds.Since(buildClosedEnv) {
+		f.Severity = Warning // taken for a replace then
+	}
+}
+
+func checkRange(c *Context, e *logfmt.Event) {
+	for _, f := range c.faults(fold.FaultRange) {
+		start, _ := jsjson.SafeInt(jsjson.Get(e.Op, "start"))
+		end, _ := jsjson.SafeInt(jsjson.Get(e.Op, "end"))
+		if c.Doubtful(start) || c.Doubtful(end) {
+			return // nobody knows whether it stands there
+		}
+		path := "surfaceOp.start"
+		if f.Node == end && f.Node != start {
+			path = "surfaceOp.end"
+		}
+		c.Report(e, path, "%s; the surface is %s", f.Detail, seqList(c.Surface.Seqs(nil)))
+		return
+	}
+}
+
+func checkSources(c *Context, e *logfmt.Event) {
+	for _, f := range c.faults(fold.FaultSources) {
+		c.Report(e, "sourceEventSeqs", "%s: it is %s", f.Detail, show(e.Sources))
+	}
+}
+
+func checkEmpty(c *Context, e *logfmt.Event) {
+	if len(c.faults(fold.FaultEmpty)) > 0 {
+		c.Report(e, "sourceEventSeqs", "sourceEventSeqs of %s is empty, expected at least one seq or no list", e.Type)
+	}
+}
+
+func checkShadow(c *Context, e *logfmt.Event) {
+	for _, s := range c.faults(fold.FaultShadow) {
+		if c.Doubtful(s.Node) {
+			continue
+		}
+		have := show(e.Sources)
+		if e.Sources == nil {
+			have = "absent"
+		}
+		f := c.Report(e, "sourceEventSeqs", "%s: sourceEventSeqs is %s", s.Detail, have)
+		if !c.Builds.Since(eraStart[fold.E2]) {
+			f.Severity = Warning // the branch builds before did not look
+		}
+	}
+}
+
+func checkRewrite(c *Context, e *logfmt.Event) {
+	for _, f := range c.faults(fold.FaultRewrite) {
+		c.Report(e, "", "%s", f.Detail)
+	}
+}

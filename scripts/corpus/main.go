@@ -1,0 +1,529 @@
+// Command corpus runs the programs over the full corpus of recorded logs and
+// prints how many cases of each kind agree with what was recorded.
+//
+//	go run ./scripts/corpus [CORPUS]
+//
+// CORPUS is a folder with head, july and big in it; the default is DSH_CORPUS,
+// else ../shared/corpus. The programs run in this process, through the same entry
+// point as on a command line. The exit status is 1 when a case disagrees.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/dsh-audit/dsh-audit/internal/cli"
+	"github.com/dsh-audit/dsh-audit/internal/cli/replay"
+	"github.com/dsh-audit/dsh-audit/internal/cli/verify"
+)
+
+// kinds of checks, in the order of the report.
+var kinds = []struct{ id, title string }{
+	{"requests", "recorded requests printed byte for byte, in order, by requests --bodies --candidates (one per log)"},
+	{"request-lines", "recorded requests in them"},
+	{"sent-only", "requests --bodies prints nothing that was not sent"},
+	{"recording", "verify --requests finds no difference (key order aside where built in)"},
+	{"messages", "messages equals its file"},
+	{"header", "header equals its file"},
+	{"surface", "surface equals its file"},
+	{"events", "events equals its file"},
+	{"sound", "undamaged logs: exit 0 and no error"},
+	{"refused", "logs the harness refused: not ok"},
+	{"accepted", "damaged logs the harness accepted: a verdict, whatever it is"},
+	{"sweep", "cuts of sound logs: torn, open, or as good as whole; corrupt only without a header"},
+	{"digests", "digests of the requests of the big log"},
+}
+
+type run struct {
+	root   string
+	ok     map[string]int
+	bad    map[string]int
+	fails  []string
+	warned []string                  // undamaged logs with warnings
+	counts map[string]map[string]int // verdicts by kind of case
+}
+
+func main() {
+	dir := filepath.Join("..", "shared", "corpus")
+	if d := os.Getenv("DSH_CORPUS"); d != "" {
+		dir = d
+	}
+	if len(os.Args) > 1 {
+		dir = os.Args[1]
+	}
+	r := &run{root: dir, ok: map[string]int{}, bad: map[string]int{}, counts: map[string]map[string]int{}}
+	if err := r.all(); err != nil {
+		fmt.Fprintln(os.Stderr, "corpus:", err)
+		os.Exit(2)
+	}
+	if r.report() {
+		os.Exit(1)
+	}
+}
+
+func (r *run) all() error {
+	var dirs []string
+	for _, part := range []string{"head", "july"} {
+		err := filepath.WalkDir(filepath.Join(r.root, part), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, dir := range dirs {
+		switch base := filepath.Base(dir); {
+		case strings.HasPrefix(base, "crash-sweep-"):
+			r.sweep(dir)
+		case exists(filepath.Join(dir, "verdict.json")):
+			r.damaged(dir)
+		default:
+			r.scenario(dir)
+		}
+	}
+	r.big()
+	return nil
+}
+
+// execute runs a program and returns its exit code and output.
+func execute(p *cli.Program, stdin []byte, args ...string) (code int, out, errs []byte) {
+	var o, e bytes.Buffer
+	code = cli.Execute(context.Background(), p, append([]string{p.Name}, args...), bytes.NewReader(stdin), &o, &e)
+	return code, o.Bytes(), e.Bytes()
+}
+
+func (r *run) check(kind, what string, ok bool, why string) {
+	if ok {
+		r.ok[kind]++
+		return
+	}
+	r.bad[kind]++
+	if rel, err := filepath.Rel(r.root, what); err == nil {
+		what = rel
+	}
+	r.fails = append(r.fails, fmt.Sprintf("%s: %s: %s", kind, what, why))
+}
+
+// scenario checks an undamaged run: every session in dir, by its suffix.
+func (r *run) scenario(dir string) {
+	logs, _ := filepath.Glob(filepath.Join(dir, "session*.jsonl"))
+	july := strings.Contains(dir, string(filepath.Separator)+"july"+string(filepath.Separator))
+	for _, log := range logs {
+		suffix := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(log), "session"), ".jsonl")
+		suffix = strings.TrimSuffix(suffix, ".packed")
+		file := func(name, ext string) string { return filepath.Join(dir, name+suffix+ext) }
+		if rec := file("requests", ".jsonl"); exists(rec) {
+			r.requests(dir, log, rec, july)
+		}
+		r.states(log, file, july)
+		r.sound(log)
+	}
+}
+
+// states compares what stands at the end of a log with its files.
+func (r *run) states(log string, file func(name, ext string) string, july bool) {
+	for _, name := range []string{"messages", "header", "surface", "events"} {
+		ext := ".json"
+		if name == "events" {
+			ext = ".jsonl"
+		}
+		want, err := os.ReadFile(file(name, ext))
+		if err != nil {
+			continue // that era or case has no such file
+		}
+		code, got, errs := execute(replay.Program(), nil, name, log)
+		got, want = bytes.TrimSuffix(got, []byte("\n")), bytes.TrimSuffix(want, []byte("\n"))
+		if name == "surface" && july {
+			want = slices.Concat([]byte(`{"nodes":`), want, []byte(`,"replacements":`))
+			got = got[:min(len(got), len(want))] // its files hold the nodes alone
+		}
+		r.check(name, log, code == 0 && bytes.Equal(got, want), differs(got, want)+stderrOf(errs))
+	}
+}
+
+func (r *run) sound(log string) {
+	code, out, errs := execute(verify.Program(), nil, "--format", "json", log)
+	v, err := decodeVerdict(out)
+	if err != nil {
+		r.check("sound", log, false, err.Error()+stderrOf(errs))
+		return
+	}
+	r.count("sound", v.Verdict)
+	why := fmt.Sprintf("exit %d, verdict %s", code, v.Verdict)
+	for _, f := range v.Findings {
+		if f.Severity != "note" {
+			why += fmt.Sprintf("; line %d: %s: %s", f.Line, f.Rule, f.Message)
+		}
+		if f.Severity == "warning" {
+			rel, _ := filepath.Rel(r.root, log)
+			r.warned = append(r.warned, fmt.Sprintf("%s:%d: %s: %s", rel, f.Line, f.Rule, f.Message))
+		}
+	}
+	r.check("sound", log, code == 0 && v.Errors == 0, why)
+}
+
+// requests compares what a log gives with what was recorded.
+func (r *run) requests(dir, log, recording string, july bool) {
+	recorded, aux := loopLines(dir, recording, july)
+	_, out, errs := execute(replay.Program(), nil, "requests", "--bodies", "--candidates", log)
+	printed := lines(out)
+	bare := july && strings.HasPrefix(filepath.Base(dir), "a-")
+	reordered := filepath.Base(dir) == "config-keyorder"
+	want := make([]string, len(recorded))
+	for i, line := range recorded {
+		want[i] = line
+		if bare {
+			want[i] = messagesOnly(line)
+		}
+	}
+	matched, exceptions := 0, 0
+	at := 0
+	firstMiss := ""
+	for i, line := range want {
+		k := at
+		for k < len(printed) && printed[k] != line && !(reordered && sameValue(printed[k], line)) {
+			k++
+		}
+		if k == len(printed) {
+			if firstMiss == "" {
+				firstMiss = fmt.Sprintf("recorded request %d of %d is not printed: %.120s", i+1, len(want), line)
+			}
+			r.bad["request-lines"]++
+			continue
+		}
+		if printed[k] != line {
+			exceptions++
+		}
+		matched++
+		r.ok["request-lines"]++
+		at = k + 1
+	}
+	if reordered && exceptions != 2 && firstMiss == "" {
+		firstMiss = fmt.Sprintf("%d requests differ in key order, want 2", exceptions)
+	}
+	r.check("requests", log, firstMiss == "", firstMiss+stderrOf(errs))
+
+	_, out, _ = execute(replay.Program(), nil, "requests", "--bodies", log)
+	at = 0
+	unsent := ""
+	for _, line := range lines(out) {
+		k := at
+		for k < len(want) && want[k] != line && !(reordered && sameValue(want[k], line)) {
+			k++
+		}
+		if k == len(want) {
+			unsent = fmt.Sprintf("printed, but not recorded: %.120s", line)
+			break
+		}
+		at = k + 1
+	}
+	r.check("sent-only", log, unsent == "", unsent)
+
+	code, out, errs := execute(verify.Program(), nil, "--format", "json", "--requests", recording, log)
+	v, err := decodeVerdict(out)
+	if err != nil {
+		r.check("recording", log, false, err.Error()+stderrOf(errs))
+		return
+	}
+	c := v.Recording
+	keyOrder := int64(0)
+	if reordered {
+		keyOrder = 2
+	}
+	ok := c != nil && code == 0 && c.Differing+c.Missing+c.Extra == 0 && c.KeyOrder == keyOrder &&
+		c.Auxiliary == int64(aux) && c.Matched+c.KeyOrder == int64(len(recorded))
+	r.check("recording", log, ok, fmt.Sprintf("exit %d, %+v, want %d loop requests and %d others", code, c, len(recorded), aux))
+}
+
+// loopLines returns the recorded requests that the loop made, and how many others
+// the recording holds.
+func loopLines(dir, recording string, july bool) (loop []string, aux int) {
+	all := lines(read(recording))
+	if !july {
+		return all, 0
+	}
+	var meta struct {
+		RequestsNotLoopBuilt []int `json:"requestsNotLoopBuilt"`
+	}
+	if err := json.Unmarshal(read(filepath.Join(dir, "meta.json")), &meta); err != nil {
+		panic(dir + ": " + err.Error())
+	}
+	for i, line := range all {
+		if slices.Contains(meta.RequestsNotLoopBuilt, i) {
+			aux++
+			continue
+		}
+		loop = append(loop, line)
+	}
+	return loop, aux
+}
+
+// messagesOnly turns a recorded line into the one that an era without headers
+// determines.
+func messagesOnly(line string) string {
+	var v struct {
+		Turn, Step json.RawMessage
+		Request    struct{ Messages json.RawMessage }
+	}
+	if err := json.Unmarshal([]byte(line), &v); err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf(`{"turn":%s,"step":%s,"request":{"messages":%s}}`, v.Turn, v.Step, v.Request.Messages)
+}
+
+// sameValue reports whether two lines hold the same JSON value, whatever the
+// order of keys.
+func sameValue(a, b string) bool {
+	norm := func(s string) string {
+		var v any
+		if json.Unmarshal([]byte(s), &v) != nil {
+			return s
+		}
+		out, _ := json.Marshal(v)
+		return string(out)
+	}
+	return norm(a) == norm(b)
+}
+
+// damaged checks a case with a verdict of the harness.
+func (r *run) damaged(dir string) {
+	base := filepath.Base(dir)
+	if base == "invalid-header-id-mismatch" {
+		return // what is wrong is the place it was stored in
+	}
+	var stages map[string]any
+	if err := json.Unmarshal(read(filepath.Join(dir, "verdict.json")), &stages); err != nil {
+		panic(dir + ": " + err.Error())
+	}
+	if inner, ok := stages["stages"].(map[string]any); ok {
+		stages = inner
+	}
+	if strings.HasPrefix(base, "legacy-") {
+		delete(stages, "sessionCreate")
+	}
+	refused := false
+	for name, v := range stages {
+		switch v := v.(type) {
+		case map[string]any:
+			refused = refused || v["ok"] == false
+		case string:
+			refused = refused || v == "reject" || strings.HasSuffix(name, "Error")
+		}
+	}
+	for _, name := range []string{"session.jsonl", "damaged.jsonl"} {
+		log := filepath.Join(dir, name)
+		if !exists(log) {
+			continue // kept in another container
+		}
+		kind := "accepted"
+		if refused {
+			kind = "refused"
+		}
+		code, out, errs := execute(verify.Program(), nil, "--format", "json", log)
+		v, err := decodeVerdict(out)
+		if err != nil {
+			r.check(kind, log, false, err.Error()+stderrOf(errs))
+			continue
+		}
+		r.count(kind, v.Verdict)
+		want := map[string]int{"violations": 1, "corrupt": 1, "unsupported": 3, "unreadable": 2}[v.Verdict]
+		r.check(kind, log, code == want && (!refused || v.Verdict != "ok"), fmt.Sprintf("verdict %s, exit %d", v.Verdict, code))
+	}
+	// After its repair the log is sound and folds to the recorded state.
+	if fixed := filepath.Join(dir, "repaired-file.jsonl"); exists(fixed) {
+		r.states(fixed, func(name, ext string) string {
+			if name == "events" {
+				name = "repaired"
+			}
+			return filepath.Join(dir, name+ext)
+		}, false)
+	}
+}
+
+// sweep cuts a sound log at many places.
+func (r *run) sweep(dir string) {
+	var base struct{ Base, Kind string }
+	if err := json.Unmarshal(read(filepath.Join(dir, "base.json")), &base); err != nil {
+		panic(err)
+	}
+	if !strings.HasSuffix(base.Base, ".jsonl") {
+		return // kept in another container
+	}
+	whole := read(filepath.Join(r.root, "head", base.Base))
+	header := bytes.IndexByte(whole, '\n') + 1
+	for _, line := range lines(read(filepath.Join(dir, "cases.jsonl"))) {
+		var c struct {
+			Cut int
+			OK  bool
+		}
+		if err := json.Unmarshal([]byte(line), &c); err != nil {
+			panic(err)
+		}
+		what := fmt.Sprintf("%s cut at %d", dir, c.Cut)
+		_, out, errs := execute(verify.Program(), whole[:c.Cut], "--format", "json", "-")
+		v, err := decodeVerdict(out)
+		if err != nil {
+			r.check("sweep", what, false, err.Error()+stderrOf(errs))
+			continue
+		}
+		r.count("sweep", v.Verdict)
+		var ok bool
+		switch v.Verdict {
+		case "torn":
+			ok = whole[c.Cut-1] != '\n'
+		case "open", "ok":
+			ok = whole[c.Cut-1] == '\n'
+		case "corrupt":
+			ok = c.Cut < header
+		}
+		r.check("sweep", what, ok && c.OK == (c.Cut >= header), "verdict "+v.Verdict)
+	}
+}
+
+// big compares the digests of a log of 20 MB.
+func (r *run) big() {
+	dir := filepath.Join(r.root, "big", "20mb")
+	if !exists(filepath.Join(dir, "request-hashes.jsonl")) {
+		return
+	}
+	for _, name := range []string{"session.jsonl", "session.packed.jsonl"} {
+		log := filepath.Join(dir, name)
+		_, out, errs := execute(replay.Program(), nil, "requests", "--format", "jsonl", log)
+		type digest struct {
+			Kind       string
+			Turn, Step int64
+			Bytes      int64
+			SHA256     string
+		}
+		var got []digest
+		for _, line := range lines(out) {
+			var d digest
+			if json.Unmarshal([]byte(line), &d) == nil && d.Kind == "request" {
+				got = append(got, d)
+			}
+		}
+		want := lines(read(filepath.Join(dir, "request-hashes.jsonl")))
+		r.check("digests", log, len(got) == len(want), fmt.Sprintf("%d requests, want %d%s", len(got), len(want), stderrOf(errs)))
+		for i := range min(len(got), len(want)) {
+			w := digest{Kind: "request"}
+			if err := json.Unmarshal([]byte(want[i]), &w); err != nil {
+				panic(err)
+			}
+			r.check("digests", log, got[i] == w, fmt.Sprintf("request %d: %+v, want %+v", i, got[i], w))
+		}
+	}
+}
+
+type verdict struct {
+	Verdict  string
+	Errors   int64
+	Warnings int64
+	Findings []struct {
+		Rule, Severity, Message string
+		Line                    int64
+	}
+	Recording *struct {
+		Recorded, Matched, KeyOrder, Differing, Missing, Extra, Auxiliary, Unsent int64
+	}
+}
+
+func decodeVerdict(out []byte) (*verdict, error) {
+	var v struct {
+		Schema  string
+		Results []verdict
+	}
+	if err := json.Unmarshal(out, &v); err != nil {
+		return nil, fmt.Errorf("no JSON: %w", err)
+	}
+	if len(v.Results) != 1 {
+		return nil, fmt.Errorf("%d results, want 1", len(v.Results))
+	}
+	return &v.Results[0], nil
+}
+
+func (r *run) count(kind, verdict string) {
+	if r.counts[kind] == nil {
+		r.counts[kind] = map[string]int{}
+	}
+	r.counts[kind][verdict]++
+}
+
+// report prints the counts and reports whether anything failed.
+func (r *run) report() bool {
+	w := bufio.NewWriter(os.Stdout)
+	defer w.Flush()
+	for _, f := range r.fails {
+		fmt.Fprintln(w, "FAIL", f)
+	}
+	sort.Strings(r.warned)
+	for _, s := range r.warned {
+		fmt.Fprintln(w, "warning on a sound log:", s)
+	}
+	total, bad := 0, 0
+	fmt.Fprintf(w, "%7s %7s  %s\n", "agree", "differ", "check")
+	for _, k := range kinds {
+		fmt.Fprintf(w, "%7d %7d  %s: %s\n", r.ok[k.id], r.bad[k.id], k.id, k.title)
+		if c := r.counts[k.id]; c != nil {
+			var parts []string
+			for _, v := range []string{"ok", "warn", "open", "torn", "violations", "corrupt", "unsupported", "unreadable"} {
+				if c[v] > 0 {
+					parts = append(parts, fmt.Sprintf("%d %s", c[v], v))
+				}
+			}
+			fmt.Fprintf(w, "%17sverdicts: %s\n", "", strings.Join(parts, ", "))
+		}
+		total += r.ok[k.id]
+		bad += r.bad[k.id]
+	}
+	fmt.Fprintf(w, "%7d %7d  all\n", total, bad)
+	return bad > 0 || total == 0
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func read(path string) []byte {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// lines splits text at line feeds; a final line feed ends the last line.
+func lines(b []byte) []string {
+	s := strings.TrimSuffix(string(b), "\n")
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, "\n")
+}
+
+func differs(got, want []byte) string {
+	i := 0
+	for i < len(got) && i < len(want) && got[i] == want[i] {
+		i++
+	}
+	return fmt.Sprintf("first at byte %d: got %.80q, want %.80q", i, got[i:], want[i:])
+}
+
+func stderrOf(errs []byte) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	return " (" + strings.TrimSpace(string(errs)) + ")"
+}
