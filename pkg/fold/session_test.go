@@ -64,7 +64,7 @@ func kindOfError(err error) string {
 }
 
 // A seed is accepted, folds and derives as the session of its time did it.
-func TestVectorsSurface(t *testing.T) {
+func TestVectorsSession(t *testing.T) {
 	for name, want := range map[string]struct {
 		era                   Era
 		ok, atSeed, atSurface int
