@@ -292,20 +292,23 @@ type kind struct {
 }
 
 func kindOf(c Container) *kind {
-	for i := range kinds {
-		if kinds[i].container == c {
-			return &kinds[i]
+	for _, k := range kinds() {
+		if k.container == c {
+			return &k
 		}
 	}
 	return nil
 }
 
 // kinds is the one place where containers are known. What has none of these magic
-// bytes is taken for frames, if isZstd says so, or for lines.
-var kinds = []kind{
-	{magic: "SQLite format 3\x00", container: SQLite, name: "an SQLite database"},
-	{magic: "PK\x03\x04", container: ZIP, name: "a ZIP archive"},
-	{magic: "PK\x05\x06", container: ZIP, name: "an empty ZIP archive"},
+// bytes is taken for frames, if isZstd says so, or for lines. It is a function
+// because a container may hold logs in other containers.
+func kinds() []kind {
+	return []kind{
+		{magic: "SQLite format 3\x00", container: SQLite, name: "an SQLite database"},
+		{magic: "PK\x03\x04", container: ZIP, name: "a ZIP archive"},
+		{magic: "PK\x05\x06", container: ZIP, name: "an empty ZIP archive"},
+	}
 }
 
 // sniffLen is how many bytes the first look takes.
@@ -335,7 +338,7 @@ func openInput(in *input) (*Log, error) {
 	if isZstd(l.Path, in.head) {
 		l.Container, open = Zstd, openZstd
 	}
-	for _, k := range kinds {
+	for _, k := range kinds() {
 		if bytes.HasPrefix(in.head, []byte(k.magic)) {
 			l.Container = k.container
 			if open = k.open; open == nil {
