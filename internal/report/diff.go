@@ -367,8 +367,8 @@ func diffMessages(p printer, pal ui.Palette, m *drift.MessagesDiff) {
 			p("  %s", pal.Gone(fmt.Sprintf("- [%d] %s", c.A, Gist(c.Old))))
 		default:
 			p("  ~ [%d] -> [%d] first at byte %d of the message%s", c.A, c.B, c.At.Offset, inPath(c.At.Path))
-			p("    %s", pal.Gone("- "+Gist(c.Old)))
-			p("    %s", pal.Added("+ "+Gist(c.New)))
+			p("    %s", pal.Gone("- "+around(c.Old, c.At.Offset)))
+			p("    %s", pal.Added("+ "+around(c.New, c.At.Offset)))
 		}
 	}
 }
@@ -412,6 +412,26 @@ func excerpt(v []byte) string {
 		return "nothing"
 	}
 	return clip(string(ui.SafeJSON(v)), 120)
+}
+
+// around shows the JSON text about an offset.
+func around(v []byte, offset int64) string {
+	const before, after = 30, 90
+	from, to := max(0, int(offset)-before), min(len(v), int(offset)+after)
+	for from > 0 && !utf8.RuneStart(v[from]) {
+		from--
+	}
+	for to < len(v) && !utf8.RuneStart(v[to]) {
+		to++
+	}
+	s := string(ui.SafeJSON(v[from:to]))
+	if from > 0 {
+		s = "..." + s
+	}
+	if to < len(v) {
+		s += "..."
+	}
+	return s
 }
 
 // clip cuts text to at most n characters.

@@ -73,7 +73,7 @@ func Program() *cli.Program {
 usage: dsh-replay requests [options] LOG
 
 options:
-  --format F      text (default) or jsonl: one JSON object a line, see docs/json.md
+  --format F      text (default) or jsonl: one JSON object a line (docs/json.md)
   --bodies        print {"turn":T,"step":S,"request":BODY} for each request, BODY
                   being the exact bytes that JSON.stringify gives
   --candidates    also list attempts that may or may not have been sent: the log
