@@ -1,6 +1,7 @@
 package fold
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,12 +18,13 @@ func BenchmarkRequests(b *testing.B) {
 	if !ok {
 		b.Skip("the full corpus is not here")
 	}
-	for _, name := range []string{"20mb/session.jsonl", "20mb/session.packed.jsonl", "200mb/session.jsonl"} {
+	for _, name := range []string{"20mb/session.jsonl", "20mb/session.packed.jsonl", "200mb/session.jsonl.zstd"} {
 		path := filepath.Join(dir, "big", name)
 		st, err := os.Stat(path)
 		if err != nil {
-			continue // the largest one is kept compressed only
+			b.Fatal(err)
 		}
+		want := readHashes(b, filepath.Join(filepath.Dir(path), "request-hashes.jsonl"))
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(st.Size())
 			b.ReportAllocs()
@@ -36,8 +38,14 @@ func BenchmarkRequests(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					q.Sum()
+					sum := q.Sum()
+					if got := fmt.Sprintf(`{"turn":%d,"step":%d,"bytes":%d,"sha256":"%x"}`, q.Turn, q.Step, q.Len(), sum[:]); n >= len(want) || got != want[n] {
+						b.Fatalf("request %d: got %s", n, got)
+					}
 					n++
+				}
+				if n != len(want) {
+					b.Fatalf("%d requests, %d recorded", n, len(want))
 				}
 				b.ReportMetric(float64(n), "requests")
 				l.Close()

@@ -113,8 +113,8 @@ func EventEras(e *logfmt.Event) Eras {
 	}
 	if e.Sources != nil {
 		r.Min = max(r.Min, E2)
-		if len(e.Sources) == 2 {
-			r.Min = max(r.Min, E5)
+		if len(e.Sources) == 2 && e.Type == logfmt.TypeAssistantMessage {
+			r.Min = max(r.Min, E5) // a known empty stream; on any other type a mistake of every era
 		}
 	}
 	if e.Ignorable {
@@ -432,8 +432,15 @@ func (d *Dialect) Add(e *logfmt.Event) Eras {
 	if e.Type == logfmt.TypeTurnEnd {
 		d.turn, d.inTurn = anyEra, false
 	}
-	d.first = max(d.first, shape.Min)
-	d.last = max(min(d.last, shape.Max), d.first)
+	switch {
+	case shape.Max < d.first:
+		// A shape from before what was seen already: a mistake, it tells nothing.
+	case shape.Min > d.last:
+		// A newer build went on here without saying so.
+		d.first, d.last = max(d.first, shape.Min), shape.Max
+	default:
+		d.first, d.last = max(d.first, shape.Min), min(d.last, shape.Max)
+	}
 	d.cur = d.eras()
 	return d.cur
 }

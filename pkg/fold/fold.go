@@ -2,8 +2,45 @@
 // request header, and these into the requests the harness sent. It implements
 // SEMANTICS §3 to §8.3 and §10.4.
 //
+// # Terms
+//
+//	surface   the ordered list of events whose messages the model sees
+//	node      one of its entries
+//	header    config, system prompt, tools, message prefix: a request but for its messages
+//	attempt   one call within a step, from its first chunk to its end
+//	boundary  the place in the log up to which messages belong to a request
+//	era       a span of builds that wrote alike; see Dialect
+//
+// # How a request comes about
+//
+// Events go into a [Fold] one by one. What a request is made of is frozen when
+// its attempt begins, and the request is given out when the attempt ends:
+//
+//	era        messages are those before   header
+//	E0 to E2   the first chunk             none is logged
+//	E3 to E9   step/start                  the last one before the first chunk
+//	E10 on     the first chunk             the same
+//
+// An attempt ends with a finish chunk that reports an error or an abort, with
+// the assistant message, with an event that only stands between attempts, or
+// with its step. One that left neither chunk nor message is a candidate.
+//
+// Each request says how sure it is ([Grade]), and why not surer. Nothing is
+// guessed in silence: where shapes leave something open, the likelier reading is
+// taken, the grade is ambiguous, and an option settles it.
+//
+// # Bytes
+//
 // Messages and headers are slices of the log's own canonical bytes; nothing is
-// decoded into maps or encoded again.
+// decoded into maps or encoded again. A body is a rope of such slices. Lengths
+// and SHA-256 are accumulated along the surface, so that all digests of a log
+// cost one pass over each message for each distinct config.
+//
+// # What is not done here
+//
+// Rules are not judged: a fold goes on after every breach and tells what it did
+// (package invariants has the rules). What adapters make of a request on its way
+// to a provider is outside the log.
 package fold
 
 import (
@@ -11,8 +48,8 @@ import (
 )
 
 // Era is one of the dialects of format generation 0 (SEMANTICS §0.1), in order
-// of time. EB, the marker-less branch, is E1 for every purpose but the empty
-// assistant rule; see Dialect.
+// of time. Logs of the branch EB are told apart by nothing: without markers they
+// count as E1, with markers as E2.
 type Era int
 
 const (
@@ -64,7 +101,7 @@ const (
 type Request struct {
 	Turn, Step   int64
 	Attempt      int    // from 1, within the step
-	Candidate    string // not empty: neither chunk nor message; why the log cannot tell whether it was sent
+	Candidate    string // not empty: why the log cannot tell whether it was sent; mostly, it left neither chunk nor message
 	Inherited    bool   // lies below the header's seedLength
 	Eras         Eras   // builds that may have sent it
 	Grade        Grade

@@ -83,6 +83,8 @@ type stepState struct {
 	scanned  extent  // the linear scan there
 	due      string  // why an attempt that has left nothing may have been sent; "" when none is due
 	failed   bool    // the latest attempt ended without a message
+	answered bool    // an attempt ended with one
+	nameless bool    // step/start does not say which step it is
 	messages []int64 // message events since the start, or since the last attempt ended
 	header   int     // index in messages of the attempt's own header; -1 when none
 	own      bool    // the coming attempt logged a header itself
@@ -339,10 +341,10 @@ func (f *Fold) apply(e *logfmt.Event) {
 }
 
 func (f *Fold) openStep(e *logfmt.Event) {
-	turn, _ := jsjson.SafeInt(jsjson.Get(e.Data, "turn"))
-	step, _ := jsjson.SafeInt(jsjson.Get(e.Data, "step"))
+	turn, ok1 := jsjson.SafeInt(jsjson.Get(e.Data, "turn"))
+	step, ok2 := jsjson.SafeInt(jsjson.Get(e.Data, "step"))
 	f.step = stepState{
-		open: true, turn: turn, step: step, start: e.Seq, header: -1,
+		open: true, turn: turn, step: step, start: e.Seq, header: -1, nameless: !ok1 || !ok2,
 		before: f.now(), due: "the step ends with neither chunk nor message",
 		messages: f.step.messages[:0],
 	}
@@ -405,6 +407,10 @@ func (f *Fold) chunk(e *logfmt.Event) {
 	}
 	if !f.try.open {
 		s := &f.step
+		if s.nameless {
+			s.turn, _ = jsjson.SafeInt(jsjson.Get(e.Data, "turn"))
+			s.step, _ = jsjson.SafeInt(jsjson.Get(e.Data, "step"))
+		}
 		s.attempts++
 		s.due, s.failed = "", false
 		f.try = attempt{
@@ -469,6 +475,7 @@ func (f *Fold) respond(e *logfmt.Event) {
 	r := f.request(f.step.attempts, e.Seq)
 	r.Response = e.Seq
 	f.finishAttempt(false)
+	f.step.answered = true
 }
 
 func (f *Fold) endAttempt(_ *logfmt.Event, seq int64) {
@@ -495,7 +502,9 @@ func (f *Fold) candidate(e *logfmt.Event, seq int64, why string) {
 		f.try.pos = e.Pos
 	}
 	r := f.request(f.step.attempts, seq)
-	r.Candidate = why
+	if r.Candidate == "" {
+		r.Candidate = why
+	}
 	r.doubt(ReasonDispatch)
 	f.finishAttempt(true)
 }
@@ -703,8 +712,19 @@ func (f *Fold) request(number int, end int64) *Request {
 	if c.damaged || f.idToken == nil {
 		r.doubt(ReasonDamage)
 	}
-	if s.implicit {
+	if s.implicit || s.nameless {
 		r.doubt(ReasonStep)
+	}
+	// One step asks again only after a failure, and before E10 not at all
+	// (SEMANTICS §6.4): what follows an answer is no attempt any build makes.
+	switch {
+	case number == 1:
+	case s.answered:
+		r.Candidate = "it follows the step's answer"
+		r.doubt(ReasonDispatch)
+	case f.turn.trigger || c.eras.Max < E10:
+		r.Candidate = "builds of this era asked once in a step"
+		r.doubt(ReasonDispatch)
 	}
 	f.out = append(f.out, r)
 	return r

@@ -40,7 +40,7 @@ const (
 	ReasonMessage  = "message-shape"    // no message follows from the shape of a node
 	ReasonHeader   = "header"           // the header in force does not fold, or there is none where one is owed
 	ReasonScrubbed = "scrubbed"         // a fixture: prompt or tools stand as tokens
-	ReasonStep     = "no-step"          // its chunks lie outside any step
+	ReasonStep     = "no-step"          // its chunks lie outside any step, or in one that does not say which it is
 )
 
 // Assumptions that nothing contradicts but the log cannot prove.

@@ -333,11 +333,35 @@ func TestAuthoredRequests(t *testing.T) {
 1.2.1 ambiguous surface first-chunk@6 initial@2 chunks 6-6 ?no-step ~config-key-order
   {"provider":"p","model":"m","messages":[{"content":[],"source":{"kind":"user"},"role":"user","id":"u"},{"role":"assistant","content":[1],"source":{"kind":"model"},"id":"a"}],"sessionId":"s"}
 `},
+		{"chunks after the answer", headNew, Options{}, []string{
+			turn1, step11, asked("u"), headPM, "stream 1 1 x stop", answered("a"), "chunks 1 1 y", endStep11,
+		}, `1.1.1 exact surface first-chunk@4 initial@3! chunks 4-5 response 6 stop
+  {"provider":"p","model":"m","messages":[{"content":[],"source":{"kind":"user"},"role":"user","id":"u"}],"sessionId":"s"}
+1.1.2 ambiguous surface first-chunk@7 initial@3 chunks 7-7 ?dispatch-unknown ~config-key-order (it follows the step's answer)
+  {"provider":"p","model":"m","messages":[{"content":[],"source":{"kind":"user"},"role":"user","id":"u"},{"role":"assistant","content":[1],"source":{"kind":"model"},"id":"a"}],"sessionId":"s"}
+`},
+		{"a second attempt before steps had any", headOld, Options{}, []string{
+			turn1old, asked0("u", withOp), step11, headM, "stream 1 1 x error", "chunks 1 1 y", endStep11,
+		}, `1.1.1 exact surface step/start@2 initial@3! chunks 4-5 error
+  {"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"u"}]}],"sessionId":"s"}
+1.1.2 ambiguous surface step/start@2 initial@3 chunks 6-6 ?dispatch-unknown (builds of this era asked once in a step)
+  {"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"u"}]}],"sessionId":"s"}
+`},
+		{"a step without a name", headNew, Options{}, []string{
+			turn1, `{"type":"step/start","data":null}`, asked("u"), headPM, "chunks 1 4 x",
+		}, `1.4.1 ambiguous surface first-chunk@4 initial@3! chunks 4-4 ?no-step
+  {"provider":"p","model":"m","messages":[{"content":[],"source":{"kind":"user"},"role":"user","id":"u"}],"sessionId":"s"}
+`},
+		{"an old shape in a new log tells nothing", headNew, Options{}, []string{
+			turn1, step11, asked("u"), headM, "chunks 1 1 x",
+		}, `1.1.1 exact surface first-chunk@4 initial@3! chunks 4-4
+  {"model":"m","messages":[{"content":[],"source":{"kind":"user"},"role":"user","id":"u"}],"sessionId":"s"}
+`},
 		{"a message that is none", headNew, Options{}, []string{
 			turn1, step11, `{"type":"assistant/message","data":{"turn":1,"step":1,"message":null},"surfaceOp":"append"}`, headPM, "chunks 1 1 x",
 		}, `1.1.1 ambiguous surface attempt-end@2 chunks -1--1 response 2 ?header
   {"messages":[]}
-1.1.2 ambiguous surface first-chunk@4 initial@3! chunks 4-4 ?message-shape
+1.1.2 ambiguous surface first-chunk@4 initial@3! chunks 4-4 ?message-shape ?dispatch-unknown (it follows the step's answer)
   {"provider":"p","model":"m","messages":[],"sessionId":"s"}
 `},
 		{"a gap", headNew, Options{}, []string{turn1, step11, asked("u"), "gap 1", headPM, "chunks 1 1 x"},

@@ -512,6 +512,10 @@ func differingChild(a, b []byte, array bool) (step string, x, y []byte, ok bool)
 		case !more:
 			return keyStep(k), v, nil, true
 		case !bytes.Equal(k, l):
+			// A member more on either side, or the same ones in another order.
+			if key, _ := jsjson.Str(l); jsjson.Get(a, key) == nil {
+				return keyStep(l), nil, w, true
+			}
 			key, _ := jsjson.Str(k)
 			return keyStep(k), v, jsjson.Get(b, key), true
 		case !bytes.Equal(v, w):

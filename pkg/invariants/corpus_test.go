@@ -1,0 +1,273 @@
+package invariants
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dsh-audit/dsh-audit/internal/corpus"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+var update = flag.Bool("update", false, "rewrite the expectations of damaged logs")
+
+func judgeFile(t testing.TB, path string) *Result {
+	t.Helper()
+	log, err := logfmt.OpenFile(path, logfmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	res, err := Check(context.Background(), log, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// verdictLines is what a human reviews: verdict and findings with their places.
+func verdictLines(res *Result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "verdict %s\n", res.Verdict)
+	for _, f := range res.Findings {
+		fmt.Fprintf(&b, "%s %s line %d offset %d seq %d", f.Rule, f.Severity, f.Pos.Line, f.Offset(), f.Seq)
+		if f.More > 0 {
+			fmt.Fprintf(&b, " and %d more", f.More)
+		}
+		fmt.Fprintf(&b, ": %s\n", f.Message)
+	}
+	for _, o := range res.Omitted {
+		fmt.Fprintf(&b, "%s %d not listed\n", o.Rule, o.Count)
+	}
+	return b.String()
+}
+
+// A damaged log that ships with the repository has its findings beside it, in
+// expected.txt; lines that start with # say what was done to the log.
+func TestDamaged(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(corpus.Root(t), "goldens", "damaged", "*", "expected.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("no damaged logs in goldens")
+	}
+	verdicts := map[Verdict]int{}
+	for _, file := range files {
+		name := filepath.Base(filepath.Dir(file))
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var head, want []string
+			for _, line := range strings.SplitAfter(string(data), "\n") {
+				if strings.HasPrefix(line, "#") {
+					head = append(head, line)
+				} else {
+					want = append(want, line)
+				}
+			}
+			if len(head) == 0 {
+				t.Error("expected.txt does not say what was done to the log")
+			}
+			log := filepath.Join(filepath.Dir(file), "session.jsonl")
+			before := read(t, log)
+			res := judgeFile(t, log)
+			verdicts[res.Verdict]++
+			got := verdictLines(res)
+			if *update {
+				if err := os.WriteFile(file, []byte(strings.Join(head, "")+got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if d := cmp.Diff(strings.Join(want, ""), got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if !bytes.Equal(before, read(t, log)) {
+				t.Error("the log was changed by reading it")
+			}
+		})
+	}
+	t.Logf("%d damaged logs: %v", len(files), verdicts)
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// damagedCase reports whether a case of the corpus was damaged on purpose.
+func damagedCase(name string) bool {
+	for _, p := range []string{"invalid-", "crash-", "legacy-"} {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return strings.Contains(name, "-invalid-") // july/ERA-invalid-…
+}
+
+// Every undamaged scenario, plain and packed, is sound.
+func TestCorpusSound(t *testing.T) {
+	dir, ok := corpus.Dir(t)
+	if !ok {
+		t.Skip("the full corpus is not here")
+	}
+	n := map[string]int{}
+	for _, part := range []string{"head", "july"} {
+		logs, err := filepath.Glob(filepath.Join(dir, part, "*", "session*.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, log := range logs {
+			if damagedCase(filepath.Base(filepath.Dir(log))) {
+				continue
+			}
+			n[part]++
+			res := judgeFile(t, log)
+			if res.Verdict != OK || res.Errors != 0 || res.Warnings != 0 {
+				name, _ := filepath.Rel(dir, log)
+				t.Errorf("%s:\n%s", name, verdictLines(res))
+			}
+		}
+	}
+	if n["head"] == 0 || n["july"] == 0 {
+		t.Fatalf("no scenarios found: %v", n)
+	}
+	t.Logf("sound logs: %v", n)
+}
+
+// Logs in which a process was killed and that no load repaired are open or torn.
+func TestCorpusKilled(t *testing.T) {
+	dir, ok := corpus.Dir(t)
+	if !ok {
+		t.Skip("the full corpus is not here")
+	}
+	for pattern, want := range map[string]Verdict{
+		"head/resume-killed-*/crashed/session*.jsonl":  Open,
+		"head/resume-*/before-resume/session*.jsonl":   OK,
+		"july/*-crash-repair/crashed.jsonl":            Torn,
+		"head/crash-*/repaired-file.jsonl":             OK,
+		"head/fork-boundary/session.grandchild*.jsonl": OK,
+		"head/crash-bad-utf8-tail/repaired-file.jsonl": Warn,
+		"head/crash-crlf-tail/repaired-file.jsonl":     Warn,
+	} {
+		logs, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern)))
+		if err != nil || len(logs) == 0 {
+			t.Fatalf("%s: %d logs, %v", pattern, len(logs), err)
+		}
+		for _, log := range logs {
+			name, _ := filepath.Rel(dir, log)
+			if want == OK && (strings.Contains(name, "crash-bad-utf8-tail") || strings.Contains(name, "crash-crlf-tail")) {
+				continue // has a line of its own
+			}
+			if res := judgeFile(t, log); res.Verdict != want {
+				t.Errorf("%s: want %s, got:\n%s", name, want, verdictLines(res))
+			}
+		}
+	}
+}
+
+// Every damaged plain case: the findings are those a human has reviewed, and
+// what the harness refused is not ok.
+func TestCorpusDamaged(t *testing.T) {
+	dir, ok := corpus.Dir(t)
+	if !ok {
+		t.Skip("the full corpus is not here")
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "*", "*", "*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(logs)
+	var got strings.Builder
+	n, refused := 0, 0
+	for _, log := range logs {
+		name, _ := filepath.Rel(dir, filepath.Dir(log))
+		name = filepath.ToSlash(name)
+		base := filepath.Base(log)
+		if !damagedCase(filepath.Base(name)) || base != "session.jsonl" && base != "damaged.jsonl" {
+			continue
+		}
+		n++
+		res := judgeFile(t, log)
+		note, no := harness(t, filepath.Join(filepath.Dir(log), "verdict.json"))
+		if no {
+			refused++
+			// What is wrong with this one is the place it was stored in.
+			if res.Verdict == OK && name != "head/invalid-header-id-mismatch" {
+				t.Errorf("%s: refused by the harness (%s), and ok here", name, note)
+			}
+		}
+		how := "accepted"
+		if no {
+			how = "refused"
+		}
+		fmt.Fprintf(&got, "== %s: %s (%s)\n%s\n", name, note, how, verdictLines(res))
+	}
+	if n == 0 {
+		t.Fatal("no damaged cases found")
+	}
+	t.Logf("%d damaged logs, %d of them refused by the harness", n, refused)
+	golden := filepath.Join("testdata", "corpus.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if d := cmp.Diff(string(read(t, golden)), got.String()); d != "" {
+		t.Errorf("%s (-want +got):\n%s", golden, d)
+	}
+}
+
+// harness reads what the harness said about a case: its note, and whether any
+// stage refused it. Building a session from the raw events does not count for
+// logs that a load upgrades first.
+func harness(t *testing.T, path string) (note string, refused bool) {
+	var v map[string]json.RawMessage
+	if err := json.Unmarshal(read(t, path), &v); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	for _, key := range []string{"note", "why"} {
+		if s := ""; json.Unmarshal(v[key], &s) == nil && s != "" {
+			note = s
+		}
+	}
+	stages := v
+	if s := v["stages"]; s != nil {
+		stages = nil
+		if err := json.Unmarshal(s, &stages); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	legacy := strings.Contains(path, "legacy-")
+	for key, raw := range stages {
+		if legacy && key == "sessionCreate" || key == "note" || key == "why" {
+			continue
+		}
+		var stage struct{ OK *bool }
+		text := ""
+		switch {
+		case strings.HasSuffix(key, "Error") && string(raw) != "null":
+			refused = true
+		case json.Unmarshal(raw, &text) == nil:
+			refused = refused || strings.HasPrefix(text, "reject")
+		case json.Unmarshal(raw, &stage) == nil && stage.OK != nil:
+			refused = refused || !*stage.OK
+		}
+	}
+	return note, refused
+}

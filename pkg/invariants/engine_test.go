@@ -1,0 +1,299 @@
+package invariants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dsh-audit/dsh-audit/internal/corpus"
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+const header = `{"type":"session","version":0,"id":"s","createdAt":1,"cwd":"/w","delegationDepth":0}` + "\n"
+
+// eventLines writes events as TYPE DATA, numbered from seq 0; what stands behind
+// a tab is added to the envelope.
+func eventLines(events ...string) string {
+	var b strings.Builder
+	for i, e := range events {
+		typ, data, _ := strings.Cut(e, " ")
+		data, more, _ := strings.Cut(data, "\t")
+		fmt.Fprintf(&b, `{"type":%q,"seq":%d,"time":%d,"data":%s%s}`+"\n", typ, i, 10+i, data, more)
+	}
+	return b.String()
+}
+
+// small is the smallest log with a request.
+var small = header + eventLines(
+	`turn/start {"turn":1}`,
+	`step/start {"turn":1,"step":1}`,
+	`user/message {"content":[{"type":"text","text":"q"}],"source":{"kind":"user"},"role":"user","id":"u"}`+"\t"+`,"surfaceOp":"append"`,
+	`request/header {"header":{"config":{"provider":"p","model":"m"}},"reason":"initial"}`,
+	`assistant/chunk {"turn":1,"step":1,"chunk":{"type":"finish","reason":{"kind":"stop"}}}`,
+	`assistant/message {"turn":1,"step":1,"message":{"role":"assistant","content":[],"source":{"kind":"model","provider":"p","model":"m"},"id":"a"}}`+"\t"+`,"sourceEventSeqs":[4],"surfaceOp":"append"`,
+	`step/end {"turn":1,"step":1}`,
+	`turn/end {"turn":1,"reason":{"kind":"completed"}}`,
+)
+
+func TestResult(t *testing.T) {
+	var requests []string
+	res := judge(t, []byte(small), Options{Request: func(r *fold.Request) { requests = append(requests, string(r.AppendBody(nil))) }})
+	want := &Result{
+		Path: "log.jsonl", Session: "s", Container: logfmt.Plain, Mode: fold.SurfaceMode, Events: 8,
+		Requests: RequestCounts{Exact: 1}, Verdict: OK, Class: logfmt.Intact,
+		Eras: []fold.Eras{{Min: fold.E10, Max: fold.E13}},
+	}
+	if d := cmp.Diff(want, res); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	body := []string{`{"provider":"p","model":"m","messages":[{"content":[{"type":"text","text":"q"}],"source":{"kind":"user"},"role":"user","id":"u"}],"sessionId":"s"}`}
+	if d := cmp.Diff(body, requests); d != "" {
+		t.Errorf("requests (-want +got):\n%s", d)
+	}
+}
+
+// The recorded sessions that ship with the repository are sound.
+func TestSound(t *testing.T) {
+	logs, err := filepath.Glob(filepath.Join(corpus.Root(t), "goldens", "sound", "*", "session*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, log := range logs {
+		n++
+		if res := judgeFile(t, log); res.Verdict != OK {
+			t.Errorf("%s:\n%s", log, verdictLines(res))
+		}
+	}
+	if n == 0 {
+		t.Fatal("no sound logs in goldens")
+	}
+	t.Logf("%d sound logs", n)
+}
+
+// A log full of one defect fills neither memory nor the result.
+func TestLimit(t *testing.T) {
+	const n = 5000
+	var b strings.Builder
+	b.WriteString(header)
+	for i := range n {
+		fmt.Fprintf(&b, `{"type":"step/end","seq":%d,"time":1,"data":{"turn":1,"step":1}}`+"\n", i)
+	}
+	res := judge(t, []byte(b.String()), Options{MaxPerRule: 7})
+	if len(res.Findings) != 7 {
+		t.Errorf("%d findings kept, want 7", len(res.Findings))
+	}
+	if d := cmp.Diff([]Omitted{{"STEP-CLOSE", n - 7}}, res.Omitted); d != "" {
+		t.Errorf("omitted (-want +got):\n%s", d)
+	}
+	if res.Errors != n || res.Verdict != Violations {
+		t.Errorf("%d errors and %s, want %d and violations", res.Errors, res.Verdict, n)
+	}
+}
+
+// As many types that nobody knows as there are events.
+func TestManyTypes(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(header)
+	for i := range 3000 {
+		fmt.Fprintf(&b, `{"type":"x/%d","seq":%d,"time":1,"data":{}}`+"\n", i, i)
+	}
+	log, err := logfmt.NewReader(strings.NewReader(b.String()), "x", logfmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newContext(log, Options{MaxPerRule: 1})
+	for e, d := range log.Events() {
+		if d != nil {
+			t.Fatal(d)
+		}
+		c.event(e)
+	}
+	if len(c.byType) != 0 {
+		t.Errorf("%d unknown types are remembered", len(c.byType))
+	}
+	if res := c.finish(); res.Verdict != Unsupported || res.Errors != 3000 {
+		t.Errorf("%s with %d errors, want unsupported with 3000", res.Verdict, res.Errors)
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	log, err := logfmt.NewReader(strings.NewReader(small), "x", logfmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := Check(ctx, log, Options{}); !errors.Is(err, context.Canceled) || res != nil {
+		t.Errorf("Check = %v, %v; want the context's error", res, err)
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	broken := iotest.ErrReader(errors.New("the disk is gone"))
+	// Long enough that the beginning was read without trouble.
+	chunk := strings.Repeat(`{"type":"session/end-seed","seq":0,"time":1,"data":{}}`+"\n", 5000)
+	log, err := logfmt.NewReader(io.MultiReader(strings.NewReader(header+chunk), broken), "x", logfmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := Check(context.Background(), log, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Verdict != Unreadable || len(res.Findings) == 0 || !slices.ContainsFunc(res.Findings, func(f *Finding) bool {
+		return f.Rule == "LOG-READ" && f.Severity == Error && strings.Contains(f.Message, "the disk is gone")
+	}) {
+		t.Errorf("got:\n%s", verdictLines(res))
+	}
+}
+
+// What is lost is one finding; what depends on it is none.
+func TestLostEvents(t *testing.T) {
+	all := strings.SplitAfter(small, "\n")
+	for i := 1; i < len(all)-1; i++ {
+		cut := strings.Join(slices.Delete(slices.Clone(all), i, i+1), "")
+		res := judge(t, []byte(cut), Options{})
+		var rest []string
+		for _, l := range lines(res, false) {
+			if !strings.HasPrefix(l, "LOG-SEQ") {
+				rest = append(rest, l)
+			}
+		}
+		// Without its last event the log is whole and open.
+		want := Corrupt
+		if i == len(all)-2 {
+			want = Open
+		}
+		if res.Verdict != want || len(rest) > 0 {
+			t.Errorf("without line %d: want %s and LOG-SEQ alone, got:\n%s", i+1, want, verdictLines(res))
+		}
+		// A line that does not parse in its place is no different.
+		broken := slices.Clone(all)
+		broken[i] = "{\"type\":\n"
+		res = judge(t, []byte(strings.Join(broken, "")), Options{})
+		want = Corrupt
+		if i == len(all)-2 {
+			want = Torn
+		}
+		if got := lines(res, false); res.Verdict != want || len(got) != 1 || !strings.HasPrefix(got[0], "LINE-JSON") {
+			t.Errorf("with line %d broken: want %s and LINE-JSON alone, got:\n%s", i+1, want, verdictLines(res))
+		}
+	}
+}
+
+// Text from the log never reaches a message as it is.
+func TestHostileText(t *testing.T) {
+	evil := `\u001b[31m\u0007\r\n\u202eX`
+	log := header + eventLines(
+		`turn/start {"turn":1}`,
+		`step/start {"turn":"`+evil+`","step":{"`+evil+`":1}}`,
+		evil+`/x {}`,
+		`turn/end {"turn":1,"reason":{"kind":"`+evil+`"}}`,
+		`tool/result {"turn":1,"step":1,"callId":"`+evil+`","content":[],"isError":false}`+"\t"+`,"surfaceOp":"`+evil+`","`+evil+`":1`,
+	)
+	res := judge(t, []byte(log), Options{})
+	if len(res.Findings) < 5 {
+		t.Fatalf("got:\n%s", verdictLines(res))
+	}
+	for _, f := range res.Findings {
+		for _, s := range []string{f.Message, f.Hint, f.Path} {
+			if strings.ContainsAny(s, "\x1b\x07\r\n\u202e") {
+				t.Errorf("%s: %q", f.Rule, s)
+			}
+		}
+	}
+}
+
+// One finding for a packed row, whatever the number of its members.
+func TestPackedRow(t *testing.T) {
+	row := `{"type":"text-chunks","seq0":2,"time0":12,"data":{"turn":1,"step":2,"index":0,"dt":[1,1],"texts":["a","b","c"]}}` + "\n"
+	log := header + eventLines(`turn/start {"turn":1}`, `step/start {"turn":1,"step":1}`) + row +
+		`{"type":"step/end","seq":5,"time":15,"data":{"turn":1,"step":1}}` + "\n" +
+		`{"type":"turn/end","seq":6,"time":16,"data":{"turn":1,"reason":{"kind":"completed"}}}` + "\n"
+	res := judge(t, []byte(log), Options{Rules: func(id string) bool { return id == "STEP-SCOPE" }})
+	if len(res.Findings) != 1 || res.Findings[0].More != 2 || res.Findings[0].Seq != 2 || res.Findings[0].Pos.Line != 4 {
+		t.Errorf("got:\n%s", verdictLines(res))
+	}
+}
+
+func TestCompare(t *testing.T) {
+	const body = `{"provider":"p","model":"m","messages":[{"content":[{"type":"text","text":"q"}],"source":{"kind":"user"},"role":"user","id":"u"}],"sessionId":"s"}`
+	rec := func(turn int, body string) string {
+		return fmt.Sprintf(`{"turn":%d,"step":1,"request":%s}`+"\n", turn, body)
+	}
+	for _, c := range []struct {
+		name, recording string
+		want            Comparison
+		finding         string
+	}{
+		{"same", rec(1, body), Comparison{Recorded: 1, Matched: 1}, ""},
+		{"no place", `{"request":` + body + "}\n", Comparison{Recorded: 1, Matched: 1}, ""},
+		{"no line feed", strings.TrimSuffix(rec(1, body), "\n"), Comparison{Recorded: 1, Matched: 1}, ""},
+		{"key order", rec(1, strings.Replace(body, `"provider":"p","model":"m"`, `"model":"m","provider":"p"`, 1)),
+			Comparison{Recorded: 1, KeyOrder: 1},
+			`REQ-KEYORDER warning 1.1: recorded request of turn 1 step 1 on line 1 has its config keys in the order model, provider, the log gives provider, model`},
+		{"text", rec(1, strings.Replace(body, `"q"`, `"quit"`, 1)), Comparison{Recorded: 1, Differing: 1},
+			`REQ-BYTES error 1.1: request of turn 1 step 1 differs from the recorded request of turn 1 step 1 on line 1 at messages[0].content[0].text, byte 76: recorded "quit", the log gives "q"`},
+		{"message more", rec(1, strings.Replace(body, `"messages":[`, `"messages":[1,`, 1)), Comparison{Recorded: 1, Differing: 1},
+			`REQ-BYTES error 1.1: request of turn 1 step 1 differs from the recorded request of turn 1 step 1 on line 1 at messages[0], byte 40: recorded 1, the log gives an object with keys content, source, role, id`},
+		{"member more", rec(1, strings.Replace(body, `,"sessionId"`, `,"system":"S","sessionId"`, 1)), Comparison{Recorded: 1, Differing: 1},
+			`REQ-BYTES error 1.1: request of turn 1 step 1 differs from the recorded request of turn 1 step 1 on line 1 at system, byte 132: recorded "S", the log gives absent`},
+		{"empty", "", Comparison{Missing: 1}, `REQ-MISSING error 1.1: request of turn 1 step 1 is in the log and not in the recording`},
+		{"extra", rec(1, body) + rec(2, strings.Replace(body, `"q"`, `"r"`, 1)), Comparison{Recorded: 2, Matched: 1, Extra: 1},
+			`REQ-EXTRA error 2.1: recorded request of turn 2 step 1 on line 2 is not in the log`},
+		{"purpose", rec(1, strings.Replace(body, `}`, `}`, 1)[:len(body)-1]+`,"purpose":"compaction"}`) + rec(1, body),
+			Comparison{Recorded: 2, Matched: 1, Auxiliary: 1},
+			`REQ-AUX note 1.1: recorded request of turn 1 step 1 on line 1 was not made by the loop: its purpose is "compaction"`},
+		{"closest", rec(2, body[:len(body)-2]+`t"}`), Comparison{Recorded: 1, Missing: 1, Extra: 1},
+			`REQ-MISSING error 1.1: request of turn 1 step 1 is in the log and not in the recording; the closest is the recorded request of turn 2 step 1 on line 1, alike for the first 144 of 147 bytes
+REQ-EXTRA error 2.1: recorded request of turn 2 step 1 on line 1 is not in the log`},
+		{"garbage", "{\n" + rec(1, body), Comparison{Recorded: 2, Matched: 1, Extra: 1},
+			`REQ-RECORD error -1.-1: recording line 1: not valid JSON: offset 1: expected key or '}', found end of input`},
+		{"no body", `{"turn":1}` + "\n" + rec(1, body), Comparison{Recorded: 2, Matched: 1, Extra: 1},
+			`REQ-RECORD error -1.-1: recording line 1: request is absent, expected an object`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			log, err := logfmt.NewReader(strings.NewReader(small), "x", logfmt.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := CompareRequests(fold.Requests(log, fold.Options{}), strings.NewReader(c.recording))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var found []string
+			for _, f := range got.Findings {
+				found = append(found, fmt.Sprintf("%s %s %d.%d: %s", f.Rule, f.Severity, f.Turn, f.Step, f.Message))
+			}
+			slices.SortStableFunc(found, func(a, b string) int { return strings.Compare(b[4:5], a[4:5]) })
+			if d := cmp.Diff(c.finding, strings.Join(found, "\n")); d != "" {
+				t.Errorf("findings (-want +got):\n%s", d)
+			}
+			got.Findings = nil
+			if d := cmp.Diff(&c.want, got); d != "" {
+				t.Errorf("counts (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestCompareReadError(t *testing.T) {
+	log, err := logfmt.NewReader(strings.NewReader(small), "x", logfmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = CompareRequests(fold.Requests(log, fold.Options{}), iotest.ErrReader(errors.New("gone")))
+	if err == nil || err.Error() != "recording line 1: gone" {
+		t.Errorf("error %v, want that of the reader", err)
+	}
+}
