@@ -378,6 +378,43 @@ func TestAuthoredRequests(t *testing.T) {
 2.1.1 exact surface first-chunk@12 resume@11! chunks 12-12
   {"provider":"p","model":"m","messages":[{"content":[],"source":{"kind":"user"},"role":"user","id":"u"},{"content":[],"source":{"kind":"user"},"role":"user","id":"v"}],"sessionId":"s"}
 `},
+		{"E7: a retry is a new step", headNew, Options{}, []string{
+			turn1old, asked0("u", withOp), step11, `{"type":"request/header","data":{"header":{"config":{"provider":"p","model":"m","reasoningEffort":"high"},"messagePrefix":[{"role":"user","content":[]}],"system":"S"},"reason":"initial"}}`,
+			"stream 1 1 x error", endStep11, `{"type":"llm/retry","data":{"turn":1,"step":1,"provider":"p","mode":"normal","retry":1}}`,
+			`{"type":"step/start","data":{"turn":1,"step":2}}`, "stream 1 2 y stop", `{"type":"step/end","data":{"turn":1,"step":2}}`,
+		}, `1.1.1 exact surface step/start@2 initial@3! chunks 4-5 error
+  {"provider":"p","model":"m","reasoningEffort":"high","messages":[{"role":"user","content":[]},{"role":"user","content":[{"type":"text","text":"u"}]}],"system":"S","sessionId":"s"}
+1.2.1 exact surface step/start@8 initial@3 chunks 9-10 stop
+  {"provider":"p","model":"m","reasoningEffort":"high","messages":[{"role":"user","content":[]},{"role":"user","content":[{"type":"text","text":"u"}]}],"system":"S","sessionId":"s"}
+`},
+		{"E9: identities, messages before the step, a retry is a new turn", headNew, Options{}, []string{
+			turn1old, asked("u"), step11, `{"type":"request/header","data":{"header":{"config":{"maxTokens":1,"provider":"p","model":"m"},"adapterDefaults":{"maxTokens":true},"system":"S","tools":[1]},"reason":"initial"}}`,
+			asked("v"), "stream 1 1 x error", endStep11, `{"type":"turn/end","data":{"turn":1,"reason":{"kind":"error","step":1,"failure":{}}}}`,
+			`{"type":"turn/start","data":{"turn":2,"trigger":{"kind":"retry"}}}`, step21, "stream 2 1 y stop",
+			`{"type":"assistant/message","data":{"turn":2,"step":1,"message":{"role":"assistant","content":[]}},"surfaceOp":"append"}`, endStep21,
+		}, `1.1.1 exact surface step/start@2 initial@3! chunks 5-6 error after-header [4] late [4]
+  {"maxTokens":1,"provider":"p","model":"m","messages":[{"content":[],"source":{"kind":"user"},"role":"user","id":"u"}],"system":"S","tools":[1],"sessionId":"s"}
+2.1.1 exact surface step/start@10 initial@3 chunks 11-12 response 13 stop ~config-key-order
+  {"maxTokens":1,"provider":"p","model":"m","messages":[{"content":[],"source":{"kind":"user"},"role":"user","id":"u"},{"content":[],"source":{"kind":"user"},"role":"user","id":"v"}],"system":"S","tools":[1],"sessionId":"s"}
+`},
+		{"a session of E6 resumed by E9", headNew, Options{}, []string{
+			turn1old, asked0("u", withOp), `{"type":"steering/message","data":{"turn":1,"content":[3],"source":{"kind":"user"}},"surfaceOp":"append"}`, endTurn1,
+			`{"type":"session/end-seed","data":{}}`, turn2old, asked("v"), step21, headPM, "chunks 2 1 z",
+		}, `2.1.1 exact surface step/start@7 initial@8! chunks 9-9
+  {"provider":"p","model":"m","messages":[{"content":[{"type":"text","text":"u"}],"source":{"kind":"user"},"id":"legacy-message:s:1","role":"user"},{"id":"legacy-message:s:2","role":"user","content":[3],"source":{"kind":"user"}},{"content":[],"source":{"kind":"user"},"role":"user","id":"v"}],"sessionId":"s"}
+`},
+		{"E5 resumed by E6 within one file: each in its own projection", headOld, Options{}, []string{
+			turn1old, `{"type":"context/message","data":{"content":[],"source":{"kind":"p"},"envelope":"context"},"surfaceOp":"append"}`, step11, headPM, "chunks 1 1 x", endStep11, endTurn1,
+			turn2old, `{"type":"sandbox/mode","data":{"mode":"read-only"}}`, step21, `{"type":"request/header","data":{"header":{"config":{"provider":"p","model":"m"}},"reason":"resume"}}`,
+			"stream 2 1 y error", endStep21, `{"type":"llm/retry","data":{"turn":2,"step":1,"retry":1}}`,
+			`{"type":"step/start","data":{"turn":2,"step":2}}`, "chunks 2 2 z",
+		}, `1.1.1 exact surface step/start@2 initial@3! chunks 4-4
+  {"provider":"p","model":"m","messages":[{"role":"user","content":[{"type":"text","text":"<context source=\"p\">"},{"type":"text","text":"</context>"}]}],"sessionId":"s"}
+2.1.1 ambiguous surface step/start@9 resume@10! chunks 11-12 error ?framing-window
+  {"provider":"p","model":"m","messages":[{"role":"user","content":[{"type":"text","text":"<context source=\"p\">"},{"type":"text","text":"</context>"}]}],"sessionId":"s"}
+2.2.1 exact surface step/start@15 resume@10 chunks 16-16
+  {"provider":"p","model":"m","messages":[{"role":"user","content":[]}],"sessionId":"s"}
+`},
 		{"a session of E6 resumed by E10", headNew, Options{}, []string{
 			turn1old, asked0("u", withOp), step11, headPM, "stream 1 1 x tool-calls",
 			answered0("1", `[1]`, `,"provenance":{"provider":"p","model":"m"},"usage":{}`, withOp),
