@@ -211,7 +211,7 @@ func (v *verifyText) Result(r *Result) error {
 		}
 	}
 	facts = append(facts, count(r.Events, "event"))
-	if n := r.Requests.Exact + r.Requests.Messages + r.Requests.Ambiguous; n > 0 || r.Requests.Candidates > 0 {
+	if r.Requests != (Requests{}) {
 		facts = append(facts, r.Requests.String())
 	}
 	if err := writeString(v.w, v.pal.Head(path), ": ", v.verdict(r.Verdict), ": ", meanings[r.Verdict],
@@ -261,6 +261,9 @@ func (r Requests) String() string {
 	}
 	if r.Candidates > 0 {
 		s += fmt.Sprintf(", %d more may or may not have been sent", r.Candidates)
+	}
+	if r.Inherited > 0 {
+		s += fmt.Sprintf(", %d inherited from the parent log", r.Inherited)
 	}
 	return s
 }

@@ -400,10 +400,16 @@ func (l *Log) openLines(src *lineSource) error {
 	l.first = src
 	line, torn, err := src.lines.next()
 	pos := src.pos()
+	var long *longLine
 	switch {
 	case err == io.EOF:
 		pos.Line = 1
 		l.refuse(Corrupt, RuleHeader, "the file is empty, expected a header record", "nothing was ever written, or the content is lost")
+		l.opening[0].Pos = pos
+		return nil
+	case errors.As(err, &long):
+		l.refuse(Unsupported, RuleLong, "header record: "+long.Error(), "")
+		pos.Offset, pos.Length = long.off, long.n
 		l.opening[0].Pos = pos
 		return nil
 	case err != nil:

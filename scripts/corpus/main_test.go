@@ -1,0 +1,91 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dsh-audit/dsh-audit/internal/corpus"
+)
+
+// finish fails for every case that disagrees and logs the counts.
+func (r *run) finish(t *testing.T, atLeast map[string]int) {
+	t.Helper()
+	for _, f := range r.fails {
+		t.Error(f)
+	}
+	for _, w := range r.warned {
+		t.Errorf("warning on a sound log: %s", w)
+	}
+	for kind, n := range atLeast {
+		if r.ok[kind] < n {
+			t.Errorf("%s: %d cases agree, want at least %d: some were not found", kind, r.ok[kind], n)
+		}
+	}
+	var b strings.Builder
+	r.report(&b)
+	t.Logf("\n%s", b.String())
+}
+
+// TestGoldens runs the programs over the logs that ship with the repository.
+func TestGoldens(t *testing.T) {
+	r := newRun(filepath.Join(corpus.Root(t), "goldens"))
+	if err := r.parts("sound"); err != nil {
+		t.Fatal(err)
+	}
+	r.finish(t, map[string]int{"requests": 45, "request-lines": 200, "sent-only": 45, "recording": 45, "messages": 45,
+		"header": 40, "surface": 45, "events": 50, "sound": 50})
+}
+
+// TestCorpus runs them over the full corpus when it is there.
+func TestCorpus(t *testing.T) {
+	dir, ok := corpus.Dir(t)
+	if !ok {
+		t.Skipf("no corpus at %s", dir)
+	}
+	r := newRun(dir)
+	if err := r.all(); err != nil {
+		t.Fatal(err)
+	}
+	r.finish(t, map[string]int{"requests": 202, "request-lines": 839, "sent-only": 202, "recording": 202, "messages": 221,
+		"header": 201, "surface": 221, "events": 223, "sound": 204, "refused": 181, "accepted": 71, "sweep": 5922, "digests": 876})
+}
+
+// TestDisagreementIsNoticed damages one case of each kind.
+func TestDisagreementIsNoticed(t *testing.T) {
+	golden := filepath.Join(corpus.Root(t), "goldens", "sound", "head-several-turns")
+	if !exists(golden) {
+		golden = filepath.Join(corpus.Root(t), "goldens", "sound", "head-multi-step-tools")
+	}
+	for _, tt := range []struct{ file, old, new, kind string }{
+		{"requests.jsonl", `"step":2`, `"step":9`, "requests"},
+		{"requests.jsonl", `"text":"`, `"text":"x`, "recording"},
+		{"messages.json", `"role"`, `"Role"`, "messages"},
+		{"header.json", `"config"`, `"Config"`, "header"},
+		{"surface.json", `"nodes":[`, `"nodes":[0,`, "surface"},
+		{"session.jsonl", `"type":"turn/end"`, `"type":"turn/End"`, "sound"},
+	} {
+		root := t.TempDir()
+		dir := filepath.Join(root, "case")
+		if err := os.CopyFS(dir, os.DirFS(golden)); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, tt.file)
+		before := string(read(path))
+		after := strings.Replace(before, tt.old, tt.new, 1)
+		if before == after {
+			t.Fatalf("%s has no %s", tt.file, tt.old)
+		}
+		if err := os.WriteFile(path, []byte(after), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := newRun(root)
+		if err := r.parts("case"); err != nil {
+			t.Fatal(err)
+		}
+		if r.bad[tt.kind] == 0 {
+			t.Errorf("%s with %s for %s: %s agrees", tt.file, tt.new, tt.old, tt.kind)
+		}
+	}
+}
