@@ -18,8 +18,8 @@ const (
 	ReplayTrimmed                       // its list of blocks follows the blocks dropped (from 08-17)
 )
 
-// ReplayRuleOf returns the rule of an era. The last change falls within E11,
-// whose logs may follow either of the last two; E11 gets ReplayAsIs.
+// ReplayRuleOf returns the rule of an era (SEMANTICS §8.3 rule 8). The last
+// change falls within E11, whose logs may follow either of the last two; E11 gets ReplayAsIs.
 func ReplayRuleOf(era Era) ReplayRule {
 	switch {
 	case era < E5:
@@ -63,7 +63,7 @@ type partial struct {
 }
 
 // A ChunkError is a chunk that no harness writes: a member is missing or of the
-// wrong kind.
+// wrong kind (SEMANTICS §8.3).
 type ChunkError struct {
 	N    int64  // of the chunk within the attempt, from 0
 	Path string // e.g. "chunk.text"
@@ -94,7 +94,7 @@ func (a *Assembler) Reset() {
 	a.usage, a.finish, a.replay, a.finished = a.usage[:0], a.finish[:0], a.replay[:0], false
 }
 
-// Add takes the next chunk: the canonical JSON of an event's data.chunk, which
+// Add takes the next chunk (SEMANTICS §8.3 rules 1 to 4): the canonical JSON of an event's data.chunk, which
 // it does not keep. Chunks of unknown types are passed over. An error is a
 // *ChunkError; the chunk then counts for nothing, and the first error is also
 // what Result returns.
@@ -264,8 +264,8 @@ func (a *Assembler) block(index, kind []byte) *partial {
 	return p
 }
 
-// An Assembly is what the chunks of one attempt add up to. It stays valid after
-// Reset.
+// An Assembly is what the chunks of one attempt add up to (SEMANTICS §8.3). It
+// stays valid after Reset.
 type Assembly struct {
 	Content     []byte // canonical JSON array
 	Blocks      int    // in Content

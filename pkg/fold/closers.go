@@ -20,8 +20,8 @@ const (
 	CloserIdentified                   // the same as an identified message (from 07-28)
 )
 
-// CloserFormOf returns the form of an era. The third form began in the middle of
-// E6, for which it gives the second.
+// CloserFormOf returns the form of an era (PHYSICAL §8.2). The third form began in
+// the middle of E6, for which it gives the second.
 func CloserFormOf(era Era) CloserForm {
 	switch {
 	case era < E2:
@@ -34,7 +34,7 @@ func CloserFormOf(era Era) CloserForm {
 	return CloserIdentified
 }
 
-// CloserTexts are the words of a stand-in result. They are data of the harness,
+// CloserTexts are the words of a stand-in result (PHYSICAL §8.2). They are data of the harness,
 // not of this package: whoever needs a log byte for byte passes the harness's.
 type CloserTexts struct {
 	Lost       string // up to CloserMarked
@@ -126,8 +126,8 @@ func (t *CloserTracker) call(id, step []byte) {
 // Open reports whether the log stands inside a turn.
 func (t *CloserTracker) Open() bool { return t.seen && len(t.turn) > 0 }
 
-// Closers returns the events that end the open turn: a result for every pending
-// call, the end of the step, the end of the turn, with the seqs that follow and
+// Closers returns the events that end the open turn (PHYSICAL §8.1): a result for
+// every pending call, the end of the step, the end of the turn, with the seqs that follow and
 // the time of the last event. A log outside a turn needs none.
 func (t *CloserTracker) Closers(form CloserForm, texts CloserTexts) []*logfmt.Event {
 	if !t.Open() {

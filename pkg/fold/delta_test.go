@@ -210,3 +210,36 @@ func FuzzApplyHeaderDelta(f *testing.F) {
 		}
 	})
 }
+
+func TestDeltaDefects(t *testing.T) {
+	prev := &EpochHeader{
+		Config: []byte(`{"model":"m"}`), System: []byte(`"a\nb"`),
+		Tools: []byte(`[{"name":"t"}]`), MessagePrefix: []byte(`[1]`),
+	}
+	for in, want := range map[string][]string{
+		`[]`:                       {"data: is an array, want an object"},
+		`{"config":{"model":"m"}}`: {"config: changes no field"},
+		`{"config":7}`:             {"config: is a number, want an object"},
+		`{"messagePrefix":[1]}`:    {"messagePrefix: changes nothing"},
+		`{"messagePrefix":[]}`:     nil,
+		`{"messagePrefix":"x"}`:    {"messagePrefix: is a string, want an array"},
+		`{"system":[]}`:            {"system: is an array, want an object"},
+		`{"tools":true}`:           {"tools: is a boolean, want an object"},
+		`{"system":{"keepStart":0,"keepEnd":0,"insert":["x",null],"more":1}}`: {
+			`system: has a key no writer uses, "more"`, "system.insert[1]: is null, want a line",
+		},
+		`{"system":{"keepStart":{},"keepEnd":0,"insert":[]}}`: {"system.keepStart: is an object, want a whole number from 0"},
+		`{"tools":{"added":[{"name":"u"},{"name":"u"}],"removed":[7],"changed":"t"}}`: {
+			"tools.removed[0]: has no name", `tools.added[1]: names "u" a second time`, "tools.changed: is a string, want an array",
+		},
+		`{"tools":{"added":[],"removed":[],"changed":[{"name":"t"}]}}`: {`tools.changed[0]: changes nothing in "t"`},
+	} {
+		var got []string
+		for _, d := range DeltaDefects(prev, []byte(in)) {
+			got = append(got, d.String())
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", in, diff)
+		}
+	}
+}

@@ -20,7 +20,8 @@ const (
 )
 
 // A Projection is everything outside an event that decides its message: the
-// habits of the build that issued the request. The zero value is Framed().
+// habits of the build that issued the request (SEMANTICS §4.1, §4.3). The zero
+// value is Framed().
 type Projection struct {
 	Form Form
 	// KeepEmpty gives an assistant message without content a message all the
@@ -52,7 +53,8 @@ func Imported(sessionID string, messageID func(seq int64) []byte) Projection {
 	return Projection{Form: FormImported, React: true, SessionID: sessionID, MessageID: messageID}
 }
 
-// ProjectionOf returns the projection of a build of the given era. From E9 on
+// ProjectionOf returns the projection of a build of the given era (SEMANTICS
+// §4.1, §10.4). From E9 on
 // the log's session id and the ids of earlier messages take part.
 func ProjectionOf(era Era, sessionID string, messageID func(seq int64) []byte) Projection {
 	switch {
@@ -71,7 +73,7 @@ func ProjectionOf(era Era, sessionID string, messageID func(seq int64) []byte) P
 }
 
 // A ShapeError says which part of an event does not have the shape its type
-// asks for, so that no message, header or chunk can be read from it.
+// asks for (SEMANTICS §2, PHYSICAL §6.5), so that no message can be read from it.
 type ShapeError struct {
 	Type string // of the event
 	Seq  int64

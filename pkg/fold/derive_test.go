@@ -278,3 +278,24 @@ func FuzzDeriveEventMessage(f *testing.F) {
 		}
 	})
 }
+
+// What depends on nothing but the era.
+func TestByEra(t *testing.T) {
+	replay := map[ReplayRule][]Era{}
+	closer := map[CloserForm][]Era{}
+	for era := E0; era <= E13; era++ {
+		r, c := ReplayRuleOf(era), CloserFormOf(era)
+		replay[r] = append(replay[r], era)
+		closer[c] = append(closer[c], era)
+	}
+	if diff := cmp.Diff(map[ReplayRule][]Era{
+		ReplayNever: {E0, E1, E2, E3, E4}, ReplayIfUnchanged: {E5, E6, E7, E8}, ReplayAsIs: {E9, E10, E11}, ReplayTrimmed: {E12, E13},
+	}, replay); diff != "" {
+		t.Errorf("replay (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(map[CloserForm][]Era{
+		CloserUnmarked: {E0, E1}, CloserMarked: {E2, E3, E4, E5, E6}, CloserOutcome: {E7, E8}, CloserIdentified: {E9, E10, E11, E12, E13},
+	}, closer); diff != "" {
+		t.Errorf("closers (-want +got)\n%s", diff)
+	}
+}

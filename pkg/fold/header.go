@@ -70,7 +70,8 @@ func (h *EpochHeader) Clone() *EpochHeader {
 	}
 }
 
-// Refusal names the way in which the harness's own fold throws.
+// Refusal names the way in which the harness's own fold throws (SEMANTICS §5.4,
+// §5.5).
 type Refusal string
 
 const (
@@ -83,7 +84,7 @@ const (
 // ErrNoSnapshot is the cause of a HeaderError with RefusalNoSnapshot.
 var ErrNoSnapshot = errors.New("header delta before any header snapshot")
 
-// A HeaderError is a header event from which no header follows.
+// A HeaderError is a header event from which no header follows (SEMANTICS §5.4).
 type HeaderError struct {
 	Seq     int64 // of the event; -1 when only its value was given
 	Path    string
@@ -255,8 +256,8 @@ type HeaderFold struct {
 	IgnoreDeltas bool
 }
 
-// Add folds one event and reports whether it was a header event. An error is a
-// *HeaderError with the event's seq, and leaves the header as it was.
+// Add folds one event and reports whether it was a header event (SEMANTICS
+// §5.4). An error is a *HeaderError with the event's seq, and leaves the header as it was.
 func (f *HeaderFold) Add(e *logfmt.Event) (bool, error) {
 	var h *EpochHeader
 	var err error

@@ -2,8 +2,8 @@ package fold
 
 import "github.com/dsh-audit/dsh-audit/pkg/logfmt"
 
-// HeaderEvent is a header event that a request owes the log. The zero value
-// owes nothing.
+// HeaderEvent is a header event that a request owes the log (SEMANTICS §5.4).
+// The zero value owes nothing.
 type HeaderEvent struct {
 	Type   string // "request/header", "request/header-delta" or ""
 	Reason string // of a snapshot: "initial", "resume", "fallback", "change"

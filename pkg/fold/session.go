@@ -18,7 +18,8 @@ import (
 // Session and Store.
 const Newest = E13
 
-// OpAppend returns the surfaceOp that puts an event at the end of the surface.
+// OpAppend returns the surfaceOp that puts an event at the end of the surface
+// (SEMANTICS §3.1).
 func OpAppend() json.RawMessage { return json.RawMessage(`"append"`) }
 
 // OpReplace returns the surfaceOp that puts an event in the place of the surface
@@ -27,7 +28,7 @@ func OpReplace(start, end int64) json.RawMessage {
 	return fmt.Appendf(nil, `{"op":"replace","start":%d,"end":%d}`, start, end)
 }
 
-// AppendOptions are the parts of an event beside type and data.
+// AppendOptions are the parts of an event beside type and data (SEMANTICS §0.3).
 type AppendOptions struct {
 	Op        json.RawMessage // surfaceOp; nil for none
 	Sources   []int64         // sourceEventSeqs; nil for none, empty for []
@@ -36,13 +37,13 @@ type AppendOptions struct {
 }
 
 // OnSurface returns the options of a message that joins the end of the surface
-// and cites the given events. Without any it has no citation; a known empty
+// and cites the given events (SEMANTICS §3.3). Without any it has no citation; a known empty
 // stream is Sources set to an empty list.
 func OnSurface(sources ...int64) AppendOptions {
 	return AppendOptions{Op: OpAppend(), Sources: sources}
 }
 
-// SessionRule names the check that refuses an event or a header.
+// SessionRule names the check that refuses an event or a header (PHYSICAL §6.4).
 type SessionRule string
 
 const (
@@ -57,7 +58,8 @@ const (
 	SessionSurface  SessionRule = "surface"  // the surface rules (§6.6); the cause is a *SurfaceError
 )
 
-// A SessionError is an event or a header that the session's era does not accept.
+// A SessionError is an event or a header that the session's era does not accept
+// (SEMANTICS §3.3, PHYSICAL §6.4).
 // The session is as it was.
 type SessionError struct {
 	Rule   SessionRule
@@ -124,13 +126,15 @@ type message struct {
 	err  error
 }
 
-// NewSession makes a session of the newest dialect, holding a copy of the seed.
+// NewSession makes a session of the newest dialect, holding a copy of the seed
+// (PHYSICAL §6.4).
 func NewSession(meta SessionMeta, seed ...*logfmt.Event) (*Session, error) {
 	return NewSessionOf(Newest, meta, seed...)
 }
 
-// NewSessionOf makes a session of the given era, holding a copy of the seed. An
-// error is a *SessionError.
+// NewSessionOf makes a session of the given era, holding a copy of the seed, of
+// events as a reader yields them (SEMANTICS §3.3, PHYSICAL §6.4). An error is a
+// *SessionError.
 func NewSessionOf(era Era, meta SessionMeta, seed ...*logfmt.Event) (*Session, error) {
 	s := &Session{era: era, meta: meta, messages: map[int64]message{}}
 	s.clock = func() int64 { return time.Now().UnixMilli() }
@@ -536,7 +540,7 @@ func CheckMessageShape(e *logfmt.Event) error {
 	return nil
 }
 
-// SurfaceView is the surface of a session at one moment.
+// SurfaceView is the surface of a session at one moment (SEMANTICS §3.1).
 type SurfaceView struct {
 	Nodes        []int64 // seqs in surface order
 	Replacements []Replacement

@@ -18,8 +18,8 @@ var (
 	ErrBeyondTheLog  = errors.New("the boundary lies beyond the log")
 )
 
-// A Store holds sessions in memory, in the order of their creation. The zero
-// value is not ready; use NewStore or NewStoreOf. It must not be used from
+// A Store holds sessions in memory, in the order of their creation (SEMANTICS
+// §10.2). The zero value is not ready; use NewStore or NewStoreOf. It must not be used from
 // several goroutines at once.
 type Store struct {
 	era      Era

@@ -230,3 +230,65 @@ func FuzzRow(f *testing.F) {
 		}
 	})
 }
+
+// FuzzZstd reads any bytes as a Zstandard log, as they are and as the text of
+// frames: nothing panics, the way the bytes arrive does not matter, and the class
+// agrees with the defects.
+func FuzzZstd(f *testing.F) {
+	files, err := filepath.Glob("testdata/zstd/*.zstd")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, uint32(7))
+	}
+	f.Add([]byte(zhead+turn(0)+turn(2)), uint32(40))
+	f.Fuzz(func(t *testing.T, b []byte, seed uint32) {
+		// Cut into frames, the text reads like the plain one where that is sound.
+		if i := bytes.IndexByte(b, '\n'); i >= 0 && !isZstd("", b) {
+			parts := []string{string(b[:i+1])}
+			for rest := b[i+1:]; len(rest) > 0; {
+				seed = seed*1664525 + 1013904223
+				n := min(len(rest), int(seed>>16)%200)
+				parts = append(parts, string(rest[:n]))
+				rest = rest[n:]
+			}
+			plain, framed := readBytes(t, "plain", b), readBytes(t, "framed", bytes.Join(pack(parts...), nil))
+			want, got := readAll(t, plain), readAll(t, framed)
+			if !bytes.Equal(want, got) || plain.Class() == Intact && framed.Class() != Intact ||
+				plain.Class() == Torn && framed.Class() != Corrupt && framed.Class() != Unsupported {
+				t.Fatalf("plain %s, framed %s\n%s", plain.Class(), framed.Class(), cmp.Diff(string(want), string(got)))
+			}
+			return
+		}
+		read := func(r io.Reader) string {
+			l, err := NewReader(r, "fuzz.zstd", Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			n := 0
+			for e, d := range l.Events() {
+				if d == nil {
+					n++
+					fmt.Fprintf(&out, "%v %v %s\n", e.Pos, e.AfterDamage, e.JSON)
+				}
+			}
+			if (l.Class() == Intact) != (len(l.Defects()) == 0) {
+				t.Fatalf("%s with %v", l.Class(), l.Defects())
+			}
+			if l.Kept() > int64(n) || l.Committed() > int64(len(b)) && l.Container == Zstd {
+				t.Fatalf("kept %d of %d to byte %d of %d", l.Kept(), n, l.Committed(), len(b))
+			}
+			return out.String() + summary(l, n)
+		}
+		whole := read(bytes.NewReader(b))
+		if slow := read(&chunked{b: b, seed: seed}); slow != whole {
+			t.Fatal(cmp.Diff(whole, slow))
+		}
+	})
+}

@@ -2,6 +2,7 @@ package logfmt
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 )
 
@@ -25,14 +26,33 @@ type lineReader struct {
 
 const readSize = 64 << 10
 
+// MaxLine is the longest line that is read, in bytes: a record is held in memory.
+// The harness has no such limit below that of a JavaScript string.
+const MaxLine = 128 << 20
+
+// longLine stands for a line of more than MaxLine bytes, which was passed over.
+type longLine struct {
+	off  int64 // of the line in the stream
+	n    int64 // its length with its line feed
+	torn bool  // it has none: the stream ends inside it
+}
+
+func (e *longLine) Error() string {
+	return fmt.Sprintf("a line of %d bytes, at most %d are read", e.n, MaxLine)
+}
+
 // next moves to the next line and returns it without its line feed. At the end
 // of the stream the rest comes with torn set; then io.EOF. A read error comes in
-// place of the line it cut. The line is valid until the next call of next.
+// place of the line it cut, a *longLine in place of one that is too long. The line
+// is valid until the next call of next.
 func (l *lineReader) next() (line []byte, torn bool, err error) {
 	l.start = l.end
 	nl := l.find(false)
 	l.line++
 	if nl < 0 {
+		if nl == tooLong {
+			return nil, false, l.skipLong()
+		}
 		if l.err != io.EOF {
 			return nil, false, l.err
 		}
@@ -57,7 +77,7 @@ func (l *lineReader) peek() ([]byte, bool) {
 }
 
 // find returns the place of the first line feed at or after end, reading as
-// needed, or -1 when the stream ends before one. With keep the bytes of the
+// needed, or -1 when the stream ends before one, or tooLong. With keep the bytes of the
 // current line stay where they are.
 func (l *lineReader) find(keep bool) int {
 	if l.scanned < l.end {
@@ -73,7 +93,39 @@ func (l *lineReader) find(keep bool) int {
 		if l.err != nil {
 			return -1
 		}
+		if len(l.buf)-l.end > MaxLine {
+			return tooLong
+		}
 		l.fill(keep)
+	}
+}
+
+const tooLong = -2
+
+// skipLong passes over the rest of a line that is too long. The buffer, grown by
+// it, is given up.
+func (l *lineReader) skipLong() error {
+	long := &longLine{off: l.offset()}
+	long.n = int64(len(l.buf) - l.start)
+	l.off += int64(len(l.buf))
+	l.buf, l.start, l.end, l.scanned = nil, 0, 0, 0
+	for {
+		if l.err != nil {
+			if l.err != io.EOF {
+				return l.err
+			}
+			long.torn = true
+			return long
+		}
+		l.fill(false)
+		if i := bytes.IndexByte(l.buf, '\n'); i >= 0 {
+			long.n += int64(i + 1)
+			l.start, l.end, l.scanned = i+1, i+1, i+1
+			return long
+		}
+		long.n += int64(len(l.buf))
+		l.off += int64(len(l.buf))
+		l.buf = l.buf[:0]
 	}
 }
 
@@ -86,7 +138,8 @@ func (l *lineReader) fill(keep bool) {
 			copy(l.buf, l.buf[l.start:])
 			l.buf = l.buf[:live]
 		} else {
-			nb := make([]byte, live, 2*live+readSize)
+			// A line that is too long shows itself before the buffer doubles again.
+			nb := make([]byte, live, max(min(2*live, MaxLine), live)+readSize)
 			copy(nb, l.buf[l.start:])
 			l.buf = nb
 		}

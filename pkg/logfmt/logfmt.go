@@ -92,6 +92,12 @@ func (d *Defect) Error() string {
 	if d.Seq >= 0 {
 		s += fmt.Sprintf(": seq %d", d.Seq)
 	}
+	if d.Pos.Row >= 0 && d.Pos.Line == 0 {
+		return fmt.Sprintf("%s: row %d: %s", s, d.Pos.Row, d.Message)
+	}
+	if d.Pos.Line == 0 && d.Pos.Offset+d.At == 0 {
+		return fmt.Sprintf("%s: %s", s, d.Message)
+	}
 	at := "byte"
 	if d.Pos.Frame >= 0 {
 		// The byte is one of the plain text; the frame is what the file holds.

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/dsh-audit/dsh-audit/internal/sqlitedb"
 )
 
 // Options says how logs are opened. The zero value is ready.
@@ -17,6 +19,9 @@ type Options struct {
 	// Skip, when set, is told of every file in a directory that is not read as a
 	// log, with the reason.
 	Skip func(path, reason string)
+	// Session, when set, is the id of the one session to be read from a database
+	// that holds several.
+	Session string
 }
 
 // A Log is one opened log. Header, Container and the problems of opening are
@@ -25,6 +30,10 @@ type Log struct {
 	Path      string // as given by the caller; "-" is standard input
 	Container Container
 	Header    *Header // nil when there is no usable one
+
+	// Of a log in a database.
+	Session  string    // id of the session; known even when there is no header
+	Database *Database // nil when the database could not be used at all
 
 	scan     scanner
 	opening  []*Defect // found before the first event
@@ -136,6 +145,8 @@ func (l *Log) reset() {
 		switch d.Class {
 		case Corrupt:
 			s.damaged, s.corrupt = true, true
+		case Torn:
+			s.torn = true // what is left is whole
 		case Unsupported:
 			s.unsupported = true
 		case Unreadable:
@@ -158,7 +169,7 @@ func (l *Log) unreadable(err error) *Defect {
 // An error means that nothing could be read at all. Damage is no error.
 func NewReader(r io.Reader, name string, o Options) (*Log, error) {
 	c, _ := r.(io.Closer)
-	return openInput(&input{path: name, r: r, closer: c})
+	return openInput(&input{path: name, r: r, closer: c, o: o})
 }
 
 // OpenFile opens the log in one file, whatever its container, or standard input
@@ -181,12 +192,20 @@ func OpenFile(path string, o Options) (*Log, error) {
 		f.Close()
 		return nil, err
 	}
-	return openInput(&input{path: path, r: f, file: f, closer: f})
+	return openInput(&input{path: path, r: f, file: f, closer: f, o: o})
 }
 
 // openEach yields the logs in one file. It reports false when the iteration is
 // over.
 func openEach(path string, o Options, yield func(*Log, error) bool) bool {
+	if isDatabase(path) {
+		for l, err := range DatabaseLogs(path, o) {
+			if !yield(l, err) {
+				return false
+			}
+		}
+		return true
+	}
 	l, err := OpenFile(path, o)
 	if err != nil {
 		return yield(nil, err)
@@ -269,6 +288,7 @@ type input struct {
 	r      io.Reader // from the first byte on, whatever was looked at already
 	closer io.Closer // may be nil
 	head   []byte    // the first bytes
+	o      Options
 }
 
 func (in *input) close() {
@@ -305,7 +325,7 @@ func kindOf(c Container) *kind {
 // because a container may hold logs in other containers.
 func kinds() []kind {
 	return []kind{
-		{magic: "SQLite format 3\x00", container: SQLite, name: "an SQLite database"},
+		{magic: sqlitedb.Magic, container: SQLite, name: "an SQLite database", open: openSQLite},
 		{magic: "PK\x03\x04", container: ZIP, name: "a ZIP archive"},
 		{magic: "PK\x05\x06", container: ZIP, name: "an empty ZIP archive"},
 	}
@@ -400,10 +420,16 @@ func (l *Log) openLines(src *lineSource) error {
 	l.first = src
 	line, torn, err := src.lines.next()
 	pos := src.pos()
+	var long *longLine
 	switch {
 	case err == io.EOF:
 		pos.Line = 1
 		l.refuse(Corrupt, RuleHeader, "the file is empty, expected a header record", "nothing was ever written, or the content is lost")
+		l.opening[0].Pos = pos
+		return nil
+	case errors.As(err, &long):
+		l.refuse(Unsupported, RuleLong, "header record: "+long.Error(), "")
+		pos.Offset, pos.Length = long.off, long.n
 		l.opening[0].Pos = pos
 		return nil
 	case err != nil:

@@ -13,6 +13,7 @@ func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10
 // seq, time and text (PHYSICAL §4). Its slices are parts of the record.
 type row struct {
 	tag     string
+	stored  bool // a row of a database, which has limits and words of its own
 	seq0    int64
 	time0   int64
 	turn    []byte
@@ -61,9 +62,14 @@ func (r *row) decode(env *envelope, overflow bool) error {
 // decodeData reads the data of a row; seq0, time0 and tag are set. It is the
 // part that SQLite rows share.
 func (r *row) decodeData(data []byte, overflow bool) error {
-	bad := func(why string) error { return &rowError{r.tag, why} }
+	bad := func(why, stored string) error {
+		if r.stored && stored != "" {
+			why = stored
+		}
+		return &rowError{r.tag, why}
+	}
 	if len(data) == 0 || data[0] != '{' {
-		return bad("data must be an object")
+		return bad("data must be an object", "")
 	}
 	tool := r.tag == rowToolCall
 	payload := "texts"
@@ -85,16 +91,16 @@ func (r *row) decodeData(data []byte, overflow bool) error {
 	all := r.turn != nil && r.step != nil && r.index != nil && r.dt != nil && r.texts != nil && others == 0
 	if tool {
 		if !all || r.id == nil {
-			return bad("data must be exactly {turn, step, index, id, name?, dt, args}")
+			return bad("data must be exactly {turn, step, index, id, name?, dt, args}", "invalid tool-call data fields")
 		}
 		if r.id[0] != '"' || r.name != nil && r.name[0] != '"' {
-			return bad("id (and name when present) must be strings")
+			return bad("id (and name when present) must be strings", "id and optional name must be strings")
 		}
 	} else if !all {
-		return bad("data must be exactly {turn, step, index, dt, texts}")
+		return bad("data must be exactly {turn, step, index, dt, texts}", "invalid text data fields")
 	}
 	if !isNumber(r.turn, overflow) || !isNumber(r.step, overflow) || !isNumber(r.index, overflow) {
-		return bad("turn/step/index must be numbers")
+		return bad("turn/step/index must be numbers", "")
 	}
 
 	if r.texts[0] == '[' {
@@ -108,33 +114,33 @@ func (r *row) decodeData(data []byte, overflow bool) error {
 		}
 	}
 	r.members = len(r.ends)
-	if r.members == 0 {
-		return bad(payload + " must be a non-empty string array")
+	if r.members == 0 || r.stored && (r.members < minMembers || r.members > maxMembers) {
+		return bad(payload+" must be a non-empty string array", payload+" must contain 3..1024 strings")
 	}
 	if r.dt[0] != '[' {
-		return bad("dt must be an array of safe integers")
+		return bad("dt must be an array of safe integers", "")
 	}
 	for i := 1; i < len(r.dt) && r.dt[i] != ']'; i++ {
 		j := jsjson.Skip(r.dt, i)
 		d, ok := safeInt(r.dt[i:j])
 		if !ok {
-			return bad("dt must be an array of safe integers")
+			return bad("dt must be an array of safe integers", "")
 		}
 		r.gaps = append(r.gaps, d)
 		i = j
 	}
 	if len(r.gaps) != r.members-1 {
-		return bad(fmt.Sprintf("dt length %d does not match %d members", len(r.gaps), r.members))
+		return bad(fmt.Sprintf("dt length %d does not match %d members", len(r.gaps), r.members), "dt length must match the member count")
 	}
 	// In doubles and from left to right, as the harness computes it: 2^53-1 with
 	// two members passes.
 	if last := float64(r.seq0) + float64(r.members) - 1; last > maxSafe {
-		return bad("member seqs must stay safe integers")
+		return bad("member seqs must stay safe integers", "member seqs exceed safe integers")
 	}
 	t := r.time0
 	for _, d := range r.gaps {
 		if t += d; t > maxSafe || t < -maxSafe {
-			return bad("member times must stay safe integers")
+			return bad("member times must stay safe integers", "member times exceed safe integers")
 		}
 	}
 	r.head = r.appendHead(r.head[:0])

@@ -20,6 +20,7 @@ const (
 	RuleValue  = "LINE-VALUE" // a line is JSON, but no object
 	RuleRow    = "LINE-ROW"   // a packed row fails a check of PHYSICAL §4.4
 	RuleTorn   = "LINE-TORN"  // the last line is not ended by a line feed
+	RuleLong   = "LINE-LONG"  // a line is longer than MaxLine and was not read
 )
 
 // A source yields the stored records of one log in order, whatever the
@@ -194,7 +195,18 @@ func (s *lineSource) next(rec *record) error {
 		s.again = false
 		line = s.lines.current()
 	} else if line, torn, err = s.lines.next(); err != nil {
-		return err
+		var long *longLine
+		if !errors.As(err, &long) {
+			return err
+		}
+		pos, d := s.long(long)
+		rec.strict = false
+		if s.place != nil {
+			pos, rec.strict = s.place(pos)
+		}
+		d.Pos = pos
+		rec.fail(d, rec.strict, false)
+		return nil
 	}
 	pos := s.pos()
 	if rec.strict = false; s.place != nil {
@@ -220,6 +232,20 @@ func (s *lineSource) next(rec *record) error {
 	}
 	rec.defect, rec.packed, rec.value, rec.null = d, false, false, false
 	return nil
+}
+
+// long describes a line that was passed over for its length.
+func (s *lineSource) long(e *longLine) (Position, *Defect) {
+	pos := s.pos()
+	pos.Offset, pos.Length = e.off, e.n
+	if e.torn {
+		return pos, &Defect{Rule: RuleTorn, Class: Torn, At: e.n, Err: e,
+			Message: fmt.Sprintf("the last line is cut after %d bytes: expected the rest of a record and a line feed", e.n),
+			Hint:    "the write was cut short; everything before this line is kept"}
+	}
+	return pos, &Defect{Rule: RuleLong, Class: Unsupported, Err: e,
+		Message: fmt.Sprintf("the line is %d bytes long, this build reads at most %d", e.n, MaxLine),
+		Hint:    "its record is not judged, and what stands behind it is judged without it"}
 }
 
 func (s *lineSource) peekSeq() (int64, bool) {
@@ -259,7 +285,8 @@ type scanner struct {
 	kept      int64
 	committed int64 // offset behind the last kept record
 
-	damaged     bool // a defect was seen
+	damaged     bool // a defect was seen: what follows is not kept
+	broken      bool // the harness sees one as well
 	corrupt     bool
 	torn        bool
 	unsupported bool
@@ -307,7 +334,12 @@ const hintStrict = "in a complete frame every record has to be sound: the harnes
 // follows.
 func (s *scanner) damage(rec *record, d *Defect) *Defect {
 	d.Pos, d.Seq = rec.pos, s.expect
-	s.damaged, s.torn = true, true
+	s.damaged = true
+	if d.Class == Unsupported {
+		s.unsupported = true
+		return s.add(d)
+	}
+	s.broken, s.torn = true, true
 	if rec.strict || rec.null {
 		s.corrupt = true
 	}
@@ -321,7 +353,7 @@ func (s *scanner) damage(rec *record, d *Defect) *Defect {
 // any; events of the record follow the defect.
 func (s *scanner) judge(rec *record, src source) *Defect {
 	s.records++
-	if s.damaged && rec.hasTurnEnd() {
+	if s.broken && rec.hasTurnEnd() {
 		s.corrupt = true
 	}
 	if rec.defect != nil {

@@ -291,7 +291,7 @@ func (z *zstdSource) start() error {
 		var err error
 		switch {
 		case t.halt != haltNone:
-			err = z.turn(false)
+			err = z.turn(false, nil)
 		case t.cut:
 			t.halt = haltCutEnd
 		default:
@@ -325,24 +325,37 @@ func (z *zstdSource) next(rec *record) error {
 			rec.parse(line, pos)
 			return nil
 		}
-		if err != nil && err != io.EOF {
+		var long *longLine
+		switch {
+		case errors.As(err, &long) && long.torn:
+			torn = true
+		case long != nil:
+			pos, d := z.long(long)
+			d.Pos, rec.strict = z.place(pos)
+			rec.fail(d, rec.strict, false)
+			return nil
+		case err != nil && err != io.EOF:
 			return err
-		}
-		if !torn {
+		case !torn:
 			z.lines.line--
 		}
-		if err := z.turn(torn); err != nil {
+		if err := z.turn(torn, long); err != nil {
 			return err
 		}
 	}
 }
 
 // turn decides what follows where the text stopped. With torn the current line
-// is the beginning of a record whose line feed has not come.
-func (z *zstdSource) turn(torn bool) error {
+// is the beginning of a record whose line feed has not come; with long, one that
+// was too long to be held.
+func (z *zstdSource) turn(torn bool, long *longLine) error {
 	t, l := z.text, &z.lines
 	f := t.frame
-	pos, _ := z.place(z.pos())
+	pos := z.pos()
+	if long != nil {
+		pos.Offset, pos.Length = long.off, long.n
+	}
+	pos, _ = z.place(pos)
 	rest := pos.Length
 	if !torn {
 		pos.Line++
@@ -359,7 +372,7 @@ func (z *zstdSource) turn(torn bool) error {
 	}
 	// join lets the next line begin with the rest of this one.
 	join := func() {
-		if torn {
+		if torn && long == nil {
 			l.end = l.start
 			l.line--
 		}

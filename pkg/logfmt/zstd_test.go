@@ -718,42 +718,208 @@ func TestCorpusZstdDamage(t *testing.T) {
 	}
 }
 
-// A thousand lines of a megabyte out of a file of 32 kB: memory stays at what
-// one line takes.
-func TestZstdBomb(t *testing.T) {
-	file := pack(zhead)[0]
-	block := func(last bool, kind byte, size int, payload ...byte) {
-		v := uint32(size)<<3 | uint32(kind)<<1
-		if last {
-			v |= 1
-		}
-		file = append(append(file, byte(v), byte(v>>8), byte(v>>16)), payload...)
+// bomb is a frame whose text is a repeated byte, 128 KiB in four bytes, and then
+// the rest.
+func bomb(size int, rest string) []byte {
+	b := []byte{0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x58}
+	for ; size > 0; size -= 128 << 10 {
+		b = append(b, 0x02, 0x00, 0x10, 'A')
 	}
-	file = append(file, 0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x58)
-	for range 1000 {
-		for range 8 {
-			block(false, 1, 128<<10, 'A')
-		}
-		block(false, 0, 1, '\n')
-	}
-	block(true, 0, 0)
+	v := uint32(len(rest))<<3 | 1
+	return append(append(b, byte(v), byte(v>>8), byte(v>>16)), rest...)
+}
+
+// heap runs f and returns by how much the heap had grown at its largest, as far
+// as f asks.
+func heap(f func(look func())) int64 {
 	runtime.GC()
 	var before, now runtime.MemStats
 	runtime.ReadMemStats(&before)
-	l := readBytes(t, "bomb", file)
-	n, peak := 0, uint64(0)
-	for e, d := range l.Events() {
-		if e != nil || d.Rule != RuleJSON {
-			t.Fatalf("%v, %v", e, d)
+	peak := before.HeapAlloc
+	f(func() {
+		runtime.ReadMemStats(&now)
+		peak = max(peak, now.HeapAlloc)
+	})
+	return int64(peak) - int64(before.HeapAlloc)
+}
+
+// Lines of a megabyte each, 256 of them out of a file of 10 kB: memory stays at
+// what one line takes.
+func TestZstdBomb(t *testing.T) {
+	file := pack(zhead)[0]
+	for range 256 {
+		file = append(file, bomb(1<<20, "\n")...)
+	}
+	var l *Log
+	n := 0
+	grown := heap(func(look func()) {
+		l = readBytes(t, "bomb", file)
+		for e, d := range l.Events() {
+			if e != nil || d.Rule != RuleJSON {
+				t.Fatalf("%v, %v", e, d)
+			}
+			if n++; n%32 == 0 {
+				look()
+			}
 		}
-		if n++; n%100 == 0 {
-			runtime.ReadMemStats(&now)
-			peak = max(peak, now.HeapAlloc)
+	})
+	t.Logf("%d bytes of file, %d lines of 1 MiB, heap grown by %d", len(file), n, grown)
+	if n != 256 || l.Class() != Corrupt || grown > 24<<20 {
+		t.Errorf("%d lines, %s, heap grown by %d", n, l.Class(), grown)
+	}
+}
+
+// patience hands out a line of n bytes and then the rest, and looks at the heap
+// now and then.
+type patience struct {
+	n    int
+	rest string
+	look func()
+}
+
+func (p *patience) Read(b []byte) (int, error) {
+	if p.n > 0 {
+		k := min(p.n, len(b))
+		for i := range b[:k] {
+			b[i] = 'A'
+		}
+		if p.n>>25 != (p.n-k)>>25 {
+			p.look()
+		}
+		p.n -= k
+		return k, nil
+	}
+	if p.rest == "" {
+		return 0, io.EOF
+	}
+	k := copy(b, p.rest)
+	p.rest = p.rest[k:]
+	return k, nil
+}
+
+// A line of one gigabyte, plain and out of 32 kB of frame, is passed over: what
+// stands behind it is read, and memory stays at a small multiple of MaxLine.
+func TestLongLine(t *testing.T) {
+	const size = 1 << 30
+	const most = 3 * MaxLine
+	type got struct {
+		class        Class
+		kept         int64
+		events       int
+		rules        string
+		offset, long int64
+	}
+	read := func(l *Log, look func()) (g got) {
+		for e, d := range l.Events() {
+			look()
+			if d != nil {
+				g.rules += d.Rule + " "
+				if d.Rule == RuleLong {
+					g.offset, g.long = d.Pos.Offset, d.Pos.Length
+				}
+				continue
+			}
+			if g.events++; e.AfterDamage == (e.Seq < 2) {
+				t.Errorf("seq %d after damage: %v", e.Seq, e.AfterDamage)
+			}
+		}
+		g.class, g.kept = l.Class(), l.Kept()
+		return g
+	}
+	at := int64(len(zhead + turn(0)))
+	// The harness might read the line, so that this is no corruption, whatever follows.
+	want := got{Unsupported, 2, 4, RuleLong + " ", at, size + 1}
+	var g got
+	grown := heap(func(look func()) {
+		l, err := NewReader(io.MultiReader(strings.NewReader(zhead+turn(0)), &patience{size, "\n" + turn(4), look}), "plain", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g = read(l, look)
+	})
+	t.Logf("plain: heap grown by %d", grown)
+	if g != want || grown > most {
+		t.Errorf("plain: %+v, heap grown by %d, want %+v", g, grown, want)
+	}
+
+	grown = heap(func(look func()) {
+		file := append(bytes.Join(pack(zhead, turn(0)), nil), bomb(size, "\n"+turn(4))...)
+		g = read(readBytes(t, "zstd", file), look)
+	})
+	t.Logf("zstd: heap grown by %d", grown)
+	if g != want || grown > most {
+		t.Errorf("zstd: %+v, heap grown by %d, want %+v", g, grown, want)
+	}
+
+	// Without its line feed it is what a crash leaves, or damage in a whole frame.
+	l, err := NewReader(io.MultiReader(strings.NewReader(zhead+turn(0)), &patience{MaxLine + 1, "", func() {}}), "plain", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, want := read(l, func() {}), (got{Torn, 2, 2, RuleTorn + " ", 0, 0}); g != want {
+		t.Errorf("plain, cut: %+v, want %+v", g, want)
+	}
+	g = read(readBytes(t, "zstd", append(bytes.Join(pack(zhead, turn(0)), nil), bomb(MaxLine+1, "")...)), func() {})
+	if want := (got{Corrupt, 2, 2, RuleFrameLine + " ", 0, 0}); g != want {
+		t.Errorf("zstd, cut: %+v, want %+v", g, want)
+	}
+	if l, err = NewReader(&patience{MaxLine + 1, "\n", func() {}}, "plain", Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if g, want := read(l, func() {}), (got{Unsupported, 0, 0, RuleLong + " ", 0, MaxLine + 2}); g != want {
+		t.Errorf("header: %+v, want %+v", g, want)
+	}
+}
+
+func BenchmarkReadZstd(b *testing.B) {
+	plain, packed := synthetic(300)
+	dir := b.TempDir()
+	files := map[string]string{}
+	for name, text := range map[string][]byte{"plain": plain, "packed": packed} {
+		// Batches of some 20 kB, as a flush at the end of a turn makes them.
+		head, rest, _ := bytes.Cut(text, []byte("\n"))
+		parts := []string{string(head) + "\n"}
+		for len(rest) > 0 {
+			n := min(20<<10, len(rest))
+			n += bytes.IndexByte(rest[n-1:], '\n')
+			parts = append(parts, string(rest[:n]))
+			rest = rest[n:]
+		}
+		path := filepath.Join(dir, name+".jsonl.zstd")
+		if err := os.WriteFile(path, bytes.Join(pack(parts...), nil), 0o600); err != nil {
+			b.Fatal(err)
+		}
+		files[name] = path
+	}
+	if dir, ok := corpus.Dir(b); ok {
+		for _, name := range []string{"20mb", "200mb"} {
+			path := filepath.Join(dir, "big", name, "session.jsonl.zstd")
+			if _, err := os.Stat(path); err == nil {
+				files[name] = path
+			}
 		}
 	}
-	grown := int64(peak) - int64(before.HeapAlloc)
-	t.Logf("%d bytes of file, %d lines of 1 MiB, heap grown by %d", len(file), n, grown)
-	if n != 1000 || l.Class() != Corrupt || grown > 24<<20 {
-		t.Errorf("%d lines, %s, heap grown by %d", n, l.Class(), grown)
+	for _, name := range []string{"plain", "packed", "20mb", "200mb"} {
+		path, ok := files[name]
+		if !ok {
+			continue
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				l, err := OpenFile(path, Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				text := int64(0)
+				for e, d := range l.Events() {
+					if d != nil {
+						b.Fatal(d)
+					}
+					text = e.Pos.Offset + e.Pos.Length
+				}
+				b.SetBytes(text)
+			}
+		})
 	}
 }
