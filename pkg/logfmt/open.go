@@ -102,7 +102,7 @@ func (l *Log) Events() iter.Seq2[*Event, *Defect] {
 		}
 
 		s := &l.scan
-		var rec record
+		rec := record{gen: l.Header.Format()}
 		for {
 			if err := src.next(&rec); err == io.EOF {
 				return
@@ -116,15 +116,6 @@ func (l *Log) Events() iter.Seq2[*Event, *Defect] {
 			for i := range rec.count() {
 				e := rec.member(i)
 				e.AfterDamage = s.damaged
-				if e.Fault&FaultSourceRuns != 0 && !s.unsupported {
-					s.unsupported = true
-					d := s.add(&Defect{Rule: RuleFormat, Class: Unsupported, Pos: rec.pos, Seq: e.Seq,
-						Message: "sourceEventSeqs holds [start,end] ranges, as builds after 2026-08-21 write them: this build does not expand them",
-						Hint:    "the sources of such events are not judged"})
-					if !yield(nil, d) {
-						return
-					}
-				}
 				if !yield(e, nil) {
 					return
 				}
@@ -288,6 +279,7 @@ type input struct {
 	r      io.Reader // from the first byte on, whatever was looked at already
 	closer io.Closer // may be nil
 	head   []byte    // the first bytes
+	once   bool      // the file can be read only once, like a pipe
 	o      Options
 }
 
@@ -376,6 +368,14 @@ func openInput(in *input) (*Log, error) {
 		return nil, err
 	}
 	l.misnamed(in.head)
+	if in.file != nil {
+		if st, err := in.file.Stat(); err != nil || !st.Mode().IsRegular() {
+			in.once = true
+		}
+	}
+	if !in.once {
+		l.findCut()
+	}
 	if l.stop || l.first == nil {
 		in.close()
 		l.first = nil
