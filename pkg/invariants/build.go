@@ -205,7 +205,8 @@ func newBuilds(h *logfmt.Header, golden bool) *builds {
 		b.cap = eraStart[fold.E1] - 1
 	} else {
 		b.lo = eraStart[fold.E1]
-		if jsjson.Get(h.Raw, "delegationDepth") == nil {
+		// A database leaves the member out where JSONL writes 0; there it dates nothing.
+		if h.Fault&logfmt.HeaderNoDepth != 0 {
 			b.cap = buildDepth - 1
 		}
 	}
