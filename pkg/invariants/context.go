@@ -63,6 +63,11 @@ type Context struct {
 	HeaderSeen bool
 	HeaderLost bool
 
+	eras    fold.Eras // of Builds
+	turn    int64     // named by the event at hand; -1 when none, or no whole number from 1
+	step    int64     // likewise
+	payload [3][]byte // its members turn, step and chunk
+
 	rule        *Rule
 	running     []runner
 	all         []runner            // checkers that want every type
@@ -150,6 +155,7 @@ func (c *Context) header() {
 	golden := c.log.Container == logfmt.Golden
 	c.builds = newBuilds(c.log.Header, golden)
 	c.Builds = c.builds.now()
+	c.eras = c.Builds.Eras()
 	c.ranges = append(c.ranges, c.Builds)
 	c.fold = newFolder(c)
 	if c.rule = byID["LOG-HEADER"]; c.log.Header != nil && c.runs(c.rule.ID) {
@@ -170,6 +176,7 @@ func (c *Context) event(e *logfmt.Event) {
 	}
 	c.events++
 	again := c.follow(e)
+	c.read(e)
 	c.evidence(e)
 	if c.builds.beyond {
 		checkHeaderAge(c, e)
@@ -179,7 +186,10 @@ func (c *Context) event(e *logfmt.Event) {
 		checkCreation(c)
 	}
 	c.Header = c.fold.f.Header()
-	c.Change, c.Faults = c.Surface.Check(e, c.Builds.Eras())
+	c.Change, c.Faults = fold.Unchanged, nil
+	if e.Op != nil || e.Sources != nil || surfaceTypes[e.Type] {
+		c.Change, c.Faults = c.Surface.Check(e, c.eras)
+	}
 	for _, r := range c.runners(e.Type) {
 		if r.rule.active(c.Builds) {
 			c.rule = r.rule
@@ -192,6 +202,24 @@ func (c *Context) event(e *logfmt.Event) {
 		c.apply(e)
 	}
 	c.last = c.place(e)
+}
+
+var payloadKeys = []string{"turn", "step", "chunk"}
+
+// read takes turn and step out of the event.
+func (c *Context) read(e *logfmt.Event) {
+	c.turn, c.step = -1, -1
+	c.payload = [3][]byte{}
+	if jsjson.KindOf(e.Data) != jsjson.Object {
+		return
+	}
+	jsjson.Fields(e.Data, c.payload[:], payloadKeys)
+	if n, ok := jsjson.SafeInt(c.payload[0]); ok && n > 0 {
+		c.turn = n
+	}
+	if n, ok := jsjson.SafeInt(c.payload[1]); ok && n > 0 {
+		c.step = n
+	}
 }
 
 // follow keeps the count of seqs. It reports whether the event repeats one that
@@ -284,7 +312,9 @@ func (c *Context) evidence(e *logfmt.Event) {
 	before := b.now()
 	b.see(e, c.Inherited(e))
 	c.Foreign = b.foreign
-	c.Builds = b.now()
+	if now := b.now(); now != c.Builds {
+		c.Builds, c.eras = now, now.Eras()
+	}
 	cur := &c.ranges[len(c.ranges)-1]
 	if e.Type == "session/end-seed" || b.last.from > before.Max && !b.foreign {
 		if *cur != c.Builds {
@@ -297,8 +327,8 @@ func (c *Context) evidence(e *logfmt.Event) {
 
 const maxRanges = 64
 
-// eras lists the ranges of the processes without repetition.
-func (c *Context) eras() []fold.Eras {
+// processes lists the ranges of the processes without repetition.
+func (c *Context) processes() []fold.Eras {
 	var out []fold.Eras
 	for _, r := range c.ranges {
 		e := r.Eras()
@@ -319,14 +349,8 @@ func (c *Context) mode() fold.Mode {
 
 // apply takes the event into the state.
 func (c *Context) apply(e *logfmt.Event) {
-	turn, okT := jsjson.SafeInt(jsjson.Get(e.Data, "turn"))
-	step, okS := jsjson.SafeInt(jsjson.Get(e.Data, "step"))
-	if !okT || turn < 1 {
-		turn, okT = -1, false
-	}
-	if !okS || step < 1 {
-		step, okS = -1, false
-	}
+	turn, step := c.turn, c.step
+	okT, okS := turn > 0, step > 0
 	switch e.Type {
 	case "":
 		c.forget() // it may have been anything
@@ -443,14 +467,37 @@ func (c *Context) chunk(e *logfmt.Event) {
 		*a = Attempt{Number: a.Number + 1, FirstChunk: e.Seq}
 	}
 	a.LastChunk = e.Seq
-	ch := jsjson.Get(e.Data, "chunk")
-	if jsjson.StrEq(jsjson.Get(ch, "type"), "finish") {
+	ch := c.payload[2]
+	if chunkType(ch) == "finish" {
 		a.Finish, _ = jsjson.Str(jsjson.Get(jsjson.Get(ch, "reason"), "kind"))
 		if a.Finish == "" {
 			a.Finish = "unknown"
 		}
 	}
 }
+
+// chunkType is the type of a chunk, "" when it is none that is known.
+func chunkType(ch []byte) string {
+	const key = `{"type":"`
+	if len(ch) > len(key) && string(ch[:len(key)]) == key {
+		rest := ch[len(key):]
+		for _, t := range chunkTypes {
+			if len(rest) > len(t) && rest[len(t)] == '"' && string(rest[:len(t)]) == t {
+				return t
+			}
+		}
+		return ""
+	}
+	typ := jsjson.Get(ch, "type")
+	for _, t := range chunkTypes {
+		if jsjson.StrEq(typ, t) {
+			return t
+		}
+	}
+	return ""
+}
+
+var chunkTypes = [...]string{"text-delta", "reasoning-delta", "tool-call-delta", "block-start", "block-end", "usage", "finish"}
 
 // isReplace reports whether the event asks to replace, well formed or not.
 func isReplace(e *logfmt.Event) bool { return jsjson.KindOf(e.Op) == jsjson.Object }

@@ -94,7 +94,7 @@ type markerChecker struct {
 }
 
 func (m *markerChecker) Event(c *Context, e *logfmt.Event) {
-	if e.Op != nil || !fold.Eligible(e.Type, c.Builds.Eras()) {
+	if e.Op != nil || !fold.Eligible(e.Type, c.eras) {
 		return
 	}
 	if c.mode() == fold.SurfaceMode {
