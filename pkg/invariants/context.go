@@ -81,6 +81,7 @@ type Context struct {
 	next    int64 // seq that follows the events seen
 	lost    []span
 	losses  int64 // how often events were lost
+	lossAt  int64 // nodes below this seq may have left the surface unseen
 	doubted []int64
 	doubt   []span // nodes that a faulty event may have put on the surface or taken from it
 	found   map[string]*bucket
@@ -175,7 +176,7 @@ func (c *Context) event(e *logfmt.Event) {
 		c.damage()
 	}
 	c.events++
-	again := c.follow(e)
+	where := c.follow(e)
 	c.read(e)
 	c.evidence(e)
 	if c.builds.beyond {
@@ -191,15 +192,19 @@ func (c *Context) event(e *logfmt.Event) {
 		c.Change, c.Faults = c.Surface.Check(e, c.eras)
 	}
 	for _, r := range c.runners(e.Type) {
-		if r.rule.active(c.Builds) {
+		if (r.rule.Alone || where == inPlace) && r.rule.active(c.Builds) {
 			c.rule = r.rule
 			r.checker.Event(c, e)
 		}
 	}
 	c.rule = nil
-	c.fold.add(e)
-	if !again {
+	switch where {
+	case inPlace:
+		c.fold.add(e)
 		c.apply(e)
+	case late:
+		c.fold.add(e)
+		c.forget() // what it changed was changed before what is known by now
 	}
 	c.last = c.place(e)
 }
@@ -222,14 +227,25 @@ func (c *Context) read(e *logfmt.Event) {
 	}
 }
 
-// follow keeps the count of seqs. It reports whether the event repeats one that
-// was seen: then it is judged, and the state stays as it is.
-func (c *Context) follow(e *logfmt.Event) (again bool) {
+// placement is where an event stands in the numbering.
+type placement byte
+
+const (
+	inPlace placement = iota // behind all that was seen
+	late                     // it was missed before
+	again                    // its seq was seen before: not part of the log as it was
+)
+
+// follow keeps the count of seqs.
+func (c *Context) follow(e *logfmt.Event) placement {
 	switch {
 	case e.Seq < 0:
 		c.forget()
 	case e.Seq < c.next:
-		return !c.found1(e.Seq)
+		if c.found1(e.Seq) {
+			return late
+		}
+		return again
 	default:
 		if e.Seq > c.next {
 			c.lose(c.next, e.Seq)
@@ -237,10 +253,10 @@ func (c *Context) follow(e *logfmt.Event) (again bool) {
 		}
 		c.next = e.Seq + 1
 	}
-	return false
+	return inPlace
 }
 
-// found1 takes a seq out of those that were lost, for events out of order.
+// found1 takes a seq out of those that were lost.
 func (c *Context) found1(seq int64) bool {
 	for i, s := range c.lost {
 		if seq >= s.from && seq < s.to {
@@ -293,6 +309,7 @@ func inSpans(list []span, seq int64) bool {
 // forget gives up everything that lost events may have changed.
 func (c *Context) forget() {
 	c.losses++
+	c.lossAt = max(c.lossAt, c.next)
 	c.Turn.Known, c.Step.Known = false, false
 	c.CallsLost = true
 	c.HeaderLost = true
@@ -358,6 +375,9 @@ func (c *Context) apply(e *logfmt.Event) {
 	case "turn/start":
 		c.startTurn(e, turn)
 	case "turn/end":
+		if !c.Turn.Known && okT {
+			c.Turn.Last, c.Turn.Count = turn, turn
+		}
 		c.Turn.Open, c.Turn.Known = false, true
 		c.Step.Open, c.Step.Known = false, true
 		c.endStep()

@@ -42,7 +42,7 @@ var logRules = []*Rule{
 		Advice: "Compare with a copy or with the parent log. Do not renumber: citations and replacements refer to the original seqs.",
 	},
 	{
-		ID: "LOG-ENV", Severity: Error, Spec: "SEMANTICS §0.3, §8.1; PHYSICAL §2.3, §6.4, §9.1",
+		ID: "LOG-ENV", Severity: Error, Alone: true, Spec: "SEMANTICS §0.3, §8.1; PHYSICAL §2.3, §6.4, §9.1",
 		Title:  "an event has the closed envelope and lossless data",
 		Text:   "An event is an object with type, seq, time and data, and at most sourceEventSeqs, surfaceOp and ignorable. type is a string, seq and time are safe integers, ignorable is only ever true, and no number in it is beyond what JSON keeps: an overflowing number or a minus zero does not survive being read and written.",
 		How:    "The line was edited, or written by a program other than the harness.",
@@ -50,7 +50,7 @@ var logRules = []*Rule{
 		New:    stateless(checkEnvelope),
 	},
 	{
-		ID: "LOG-TYPE", Severity: Error, Spec: "SEMANTICS §1, §8.1; PHYSICAL §7.3, §7.5",
+		ID: "LOG-TYPE", Severity: Error, Alone: true, Spec: "SEMANTICS §1, §8.1; PHYSICAL §7.3, §7.5",
 		Title:  "the type of an event is known, or the event is ignorable",
 		Text:   "A reader may skip an event that it does not know only if the event says ignorable: true. A type that no era wrote makes the log one that this build cannot judge. A type that was retired before the log's earlier events were written cannot have come from the builds that wrote them.",
 		How:    "The log was written by a newer harness or by a third-party plugin; a retired type: an old build appended to a newer log, or the event was pasted in.",

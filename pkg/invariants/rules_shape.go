@@ -9,7 +9,7 @@ import (
 // Rules about the payload of the core events.
 var shapeRules = []*Rule{
 	{
-		ID: "EVT-SHAPE", Severity: Error, Spec: "SEMANTICS §1.0, §1.1, §8.3; PHYSICAL §6.2, §7.6",
+		ID: "EVT-SHAPE", Severity: Error, Alone: true, Spec: "SEMANTICS §1.0, §1.1, §8.3; PHYSICAL §6.2, §7.6",
 		Title:  "the data of an event has the members its type asks for",
 		Text:   "Turns and steps are numbered by whole numbers from 1, a chunk names its block, a tool call carries its id, name and raw arguments, and a turn ends for a reason of a known form. A member that is missing or of another type leaves the event without the meaning that later events rely on.",
 		How:    "The event was edited, or written by a program other than the harness.",
@@ -20,7 +20,7 @@ var shapeRules = []*Rule{
 		New: stateless(checkShape),
 	},
 	{
-		ID: "MSG-SHAPE", Severity: Error, Spec: "SEMANTICS §2, §3.3; PHYSICAL §6.5",
+		ID: "MSG-SHAPE", Severity: Error, Alone: true, Spec: "SEMANTICS §2, §3.3; PHYSICAL §6.5",
 		Title:  "a message is whole",
 		Text:   "A message that the model sees has the role of its event, an array of content and a source with a kind; from 07-28 an id of its own. The answer of a model names provider and model, a tool result holds exactly one block and answers the call it names. The harness checks this at every append and at every load.",
 		How:    "The event was edited, or a plugin wrote it past the harness.",

@@ -20,7 +20,7 @@ var surfaceRules = []*Rule{
 		New:    func() Checker { return new(markerChecker) },
 	},
 	{
-		ID: "SURF-ELIGIBLE", Severity: Error, Spec: "SEMANTICS §1.1, §3.3; PHYSICAL §6.6",
+		ID: "SURF-ELIGIBLE", Severity: Error, Alone: true, Spec: "SEMANTICS §1.1, §3.3; PHYSICAL §6.6",
 		Title:  "only message events touch the surface",
 		Text:   "surfaceOp and sourceEventSeqs belong on events that put a message before the model, and on no others, not even on ignorable ones.",
 		How:    "The event was edited, or a plugin marked an event of its own.",
@@ -28,7 +28,7 @@ var surfaceRules = []*Rule{
 		New:    stateless(checkEligible),
 	},
 	{
-		ID: "SURF-OP", Severity: Error, Spec: "SEMANTICS §3.3; PHYSICAL §2.3",
+		ID: "SURF-OP", Severity: Error, Alone: true, Spec: "SEMANTICS §3.3; PHYSICAL §2.3",
 		Title:  "surfaceOp is append or an exact replace",
 		Text:   `surfaceOp is the string "append", or an object with exactly op "replace" and the seqs start and end. Anything else leaves open what the model saw.`,
 		How:    "The event was edited, or written by a program other than the harness.",
@@ -46,7 +46,7 @@ var surfaceRules = []*Rule{
 		New:    stateless(checkRange),
 	},
 	{
-		ID: "SURF-SOURCES", Severity: Error, Spec: "SEMANTICS §3.3; PHYSICAL §2.3",
+		ID: "SURF-SOURCES", Severity: Error, Alone: true, Spec: "SEMANTICS §3.3; PHYSICAL §2.3",
 		Title:  "sourceEventSeqs lists different, earlier events",
 		Text:   "An event cites the events it was made from: as an array of distinct seqs, each smaller than its own.",
 		How:    "The event was edited, or its citations were renumbered without it.",
@@ -55,7 +55,7 @@ var surfaceRules = []*Rule{
 		New:    stateless(checkSources),
 	},
 	{
-		ID: "SURF-EMPTY", Severity: Error, Spec: "SEMANTICS §3.3",
+		ID: "SURF-EMPTY", Severity: Error, Alone: true, Spec: "SEMANTICS §3.3",
 		Title:  "only an assistant message cites an empty stream",
 		Text:   "An empty sourceEventSeqs means that the stream is known to have had no chunks, which only an assistant message can say. On other events the list is left out when nothing is cited.",
 		How:    "The citations were stripped without removing the list.",
@@ -195,7 +195,7 @@ func checkEmpty(c *Context, e *logfmt.Event) {
 
 func checkShadow(c *Context, e *logfmt.Event) {
 	for _, s := range c.faults(fold.FaultShadow) {
-		if c.Doubtful(s.Node) {
+		if s.Node < c.lossAt || c.Doubtful(s.Node) {
 			continue
 		}
 		have := show(e.Sources)
