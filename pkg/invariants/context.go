@@ -242,7 +242,7 @@ func (c *Context) follow(e *logfmt.Event) placement {
 	case e.Seq < 0:
 		c.forget()
 	case e.Seq < c.next:
-		if c.found1(e.Seq) {
+		if c.arrived(e.Seq) {
 			return late
 		}
 		return again
@@ -256,8 +256,8 @@ func (c *Context) follow(e *logfmt.Event) placement {
 	return inPlace
 }
 
-// found1 takes a seq out of those that were lost.
-func (c *Context) found1(seq int64) bool {
+// arrived takes a seq out of those that were lost, if it is one of them.
+func (c *Context) arrived(seq int64) bool {
 	for i, s := range c.lost {
 		if seq >= s.from && seq < s.to {
 			c.lost = slices.Delete(c.lost, i, i+1)
@@ -356,13 +356,9 @@ func (c *Context) processes() []fold.Eras {
 	return out
 }
 
-// mode says how the surface of the log is found (SEMANTICS §3.2).
-func (c *Context) mode() fold.Mode {
-	if c.builds.marker || c.builds.evidence {
-		return fold.SurfaceMode
-	}
-	return fold.LinearMode
-}
+// mode says how the surface of the log is found, as far as the events before
+// the one at hand tell (SEMANTICS §3.2).
+func (c *Context) mode() fold.Mode { return c.fold.f.Mode() }
 
 // apply takes the event into the state.
 func (c *Context) apply(e *logfmt.Event) {

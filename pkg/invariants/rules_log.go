@@ -350,9 +350,10 @@ func (t *timeChecker) End(*Context) {}
 
 // refusedChecker notes why the newest build would not load the log.
 type refusedChecker struct {
-	at    Place
-	why   string
-	count int
+	at       Place
+	why      string
+	unmarked Place // the first message without surfaceOp
+	bare     bool
 }
 
 func (r *refusedChecker) Event(c *Context, e *logfmt.Event) {
@@ -372,13 +373,13 @@ func (r *refusedChecker) Event(c *Context, e *logfmt.Event) {
 		r.note(c, e, `header reason "fallback"`)
 		return
 	}
-	if surfaceTypes[e.Type] && e.Op == nil && c.mode() == fold.LinearMode {
-		r.note(c, e, "a message without surfaceOp")
+	if surfaceTypes[e.Type] && e.Op == nil && !r.bare {
+		r.unmarked, r.bare = c.place(e), true
 	}
 }
 
 func (r *refusedChecker) note(c *Context, e *logfmt.Event, why string) {
-	if r.count++; r.count == 1 {
+	if r.why == "" {
 		r.at, r.why = c.place(e), why
 	}
 }
@@ -395,7 +396,9 @@ func (r *refusedChecker) End(c *Context) {
 	case jsjson.Get(h.Raw, "delegationDepth") == nil && c.builds.cap != lastBuild:
 		c.ReportAt(Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}, "delegationDepth",
 			"the newest harness wants delegationDepth in the header and refuses the log, which is older than that")
-	case r.count > 0:
+	case r.why == "" && r.bare && c.mode() == fold.LinearMode:
+		c.ReportAt(r.unmarked, "", "the newest harness refuses the log for a message without surfaceOp, which was sound when it was written")
+	case r.why != "":
 		c.ReportAt(r.at, "", "the newest harness refuses the log for %s, which was sound when it was written", r.why)
 	}
 }

@@ -248,8 +248,8 @@ func checkReason(c *Context, e *logfmt.Event) {
 			exact("kind", "reason")
 		case jsjson.String:
 			exact("kind", "reason")
-			if c.Builds.Since(buildReact) {
-				c.Report(e, "data.reason.reason", "cause of reason aborted is %s, expected an object from %s", show(why), buildReact)
+			if c.Builds.Since(buildCompanions) {
+				c.Report(e, "data.reason.reason", "cause of reason aborted is %s, expected none from %s and an object from %s", show(why), buildCompanions, buildReact)
 			}
 		default:
 			c.Report(e, "data.reason.reason", "cause of reason aborted is %s, expected an object, and a string before %s", show(why), buildCompanions)
