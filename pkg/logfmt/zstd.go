@@ -229,13 +229,13 @@ func (t *frameText) fetch(buf []byte) (n upcoming) {
 		n.large = true
 	default:
 		n.text, n.err = t.dec.Decode(n.text, t.r, f)
-		n.halt = refused(n.err)
+		n.halt = haltFor(n.err)
 	}
 	return n
 }
 
-// refused is the halt for an error of decoding, if it is not one of reading.
-func refused(err error) halt {
+// haltFor is the halt for an error of decoding, if it is not one of reading.
+func haltFor(err error) halt {
 	if de := (*zframe.DecodeError)(nil); errors.As(err, &de) {
 		return haltData
 	}
@@ -353,7 +353,7 @@ func (t *frameText) loadLarge(f *zframe.Frame) (halt, error) {
 	}
 	n, err := io.Copy(w, t.dec.Open(t.r, f))
 	if err != nil {
-		return refused(err), err
+		return haltFor(err), err
 	}
 	if f.Offset == 0 && f.Cut == zframe.Whole {
 		t.first, t.first.seen = shape, true
