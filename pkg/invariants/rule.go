@@ -115,6 +115,7 @@ func register(rules ...*Rule) {
 func init() {
 	register(logRules...)
 	register(lineRules...)
+	register(frameRules...)
 	register(shapeRules...)
 	register(turnRules...)
 	register(surfaceRules...)

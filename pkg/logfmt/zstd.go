@@ -818,7 +818,8 @@ func (l *Log) misnamed(head []byte) {
 		d.Rule = RuleFrameMagic
 		d.Message = fmt.Sprintf("plain text under the name of a Zstandard log: expected 28 b5 2f fd, got % x", head[:min(4, len(head))])
 		d.Hint = "the harness goes by the name and refuses the log; the text is read as it is"
-	case l.Container == Zstd && strings.HasSuffix(base, ".jsonl"):
+	case l.Container == Zstd && strings.HasSuffix(base, ".jsonl") && isLogName(base):
+		// Of other names nobody promises what they hold.
 		d.Rule = RuleHeader
 		d.Message = "Zstandard frames under the name of a plain log"
 		d.Hint = "the harness goes by the name and refuses the log; the frames are read as they are"
