@@ -70,7 +70,6 @@ type Context struct {
 
 	rule        *Rule
 	running     []runner
-	all         []runner            // checkers that want every type
 	byType      map[string][]runner // in catalogue order, those that want the type
 	builds      *builds
 	ranges      []Builds // of the processes, the last one current

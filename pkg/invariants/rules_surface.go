@@ -166,19 +166,20 @@ func checkOp(c *Context, e *logfmt.Event) {
 }
 
 func checkRange(c *Context, e *logfmt.Event) {
-	for _, f := range c.faults(fold.FaultRange) {
-		start, _ := jsjson.SafeInt(jsjson.Get(e.Op, "start"))
-		end, _ := jsjson.SafeInt(jsjson.Get(e.Op, "end"))
-		if c.Doubtful(start) || c.Doubtful(end) {
-			return // nobody knows whether it stands there
-		}
-		path := "surfaceOp.start"
-		if f.Node == end && f.Node != start {
-			path = "surfaceOp.end"
-		}
-		c.Report(e, path, "%s; the surface is %s", f.Detail, seqList(c.Surface.Seqs(nil)))
+	faults := c.faults(fold.FaultRange)
+	if len(faults) == 0 {
 		return
 	}
+	start, _ := jsjson.SafeInt(jsjson.Get(e.Op, "start"))
+	end, _ := jsjson.SafeInt(jsjson.Get(e.Op, "end"))
+	if c.Doubtful(start) || c.Doubtful(end) {
+		return // nobody knows whether it stands there
+	}
+	f, path := faults[0], "surfaceOp.start"
+	if f.Node == end && f.Node != start {
+		path = "surfaceOp.end"
+	}
+	c.Report(e, path, "%s; the surface is %s", f.Detail, seqList(c.Surface.Seqs(nil)))
 }
 
 func checkSources(c *Context, e *logfmt.Event) {
