@@ -209,7 +209,7 @@ func FuzzAccess(f *testing.F) {
 		AppendQuote(nil, string(b))
 		Equal(b, append([]byte("["), b...))
 		Equal(b, []byte(strings.ToUpper(string(b))))
-		UTF16Len(string(b))
+		_ = UTF16Len(string(b))
 		TrimJS(string(b))
 		for i := range len(b) + 1 {
 			if end := Skip(b, i); end < i && i <= len(b) || end > len(b) {

@@ -378,7 +378,7 @@ func NewDialect(h *logfmt.Header) *Dialect {
 			d.hint.Min = E10
 		case h.DelegationDepth != nil:
 			d.hint.Min = E6
-		default:
+		case h.Fault&logfmt.HeaderNoDepth != 0:
 			d.hint.Max = E6
 		}
 		if h.AgentPreset != nil {

@@ -122,13 +122,14 @@ func TestDialectHints(t *testing.T) {
 		want   Eras
 	}{
 		{"version 1", logfmt.Header{Version: 1}, `{"type":"step/start"}`, Eras{E0, E0}},
-		{"no depth", logfmt.Header{}, `{"type":"step/start"}`, Eras{E0, E6}},
+		{"no depth", logfmt.Header{Fault: logfmt.HeaderNoDepth}, `{"type":"step/start"}`, Eras{E0, E6}},
 		{"depth", logfmt.Header{DelegationDepth: &depth}, `{"type":"step/start"}`, Eras{E6, E13}},
 		{"origin", logfmt.Header{DelegationDepth: &depth, Origin: &origin}, `{"type":"step/start"}`, Eras{E9, E13}},
 		{"preset", logfmt.Header{DelegationDepth: &depth, AgentPreset: &preset}, `{"type":"step/start"}`, Eras{E10, E13}},
-		{"seed length", logfmt.Header{SeedLength: &length}, `{"type":"step/start"}`, Eras{E1, E6}},
+		{"a database keeps no depth of 0", logfmt.Header{}, `{"type":"step/start"}`, Eras{E0, E13}},
+		{"seed length", logfmt.Header{SeedLength: &length, Fault: logfmt.HeaderNoDepth}, `{"type":"step/start"}`, Eras{E1, E6}},
 		{"depth yields to a delta", logfmt.Header{DelegationDepth: &depth}, `{"type":"request/header-delta"}`, Eras{E3, E5}},
-		{"no depth yields to an identity", logfmt.Header{}, `{"type":"assistant/message","data":{"message":{}}}`, Eras{E9, E13}},
+		{"no depth yields to an identity", logfmt.Header{Fault: logfmt.HeaderNoDepth}, `{"type":"assistant/message","data":{"message":{}}}`, Eras{E9, E13}},
 	}
 	for _, c := range cases {
 		d := NewDialect(&c.header)

@@ -19,8 +19,6 @@ import (
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
-func collectEvents(list []byte) []*logfmt.Event { return slices.Collect(eventSeq(list)) }
-
 // faultKinds tells what a recorded refusal is about by its words.
 var faultKinds = []struct {
 	words string

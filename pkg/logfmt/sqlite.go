@@ -145,7 +145,6 @@ type database struct {
 	users    int
 	path     string
 	layout   *layout
-	extra    bool // a column of the layout is missing nowhere, others are there
 	storeID  string
 	notes    []string
 	opening  []*Defect // of every log in the database

@@ -481,4 +481,3 @@ func rules(c *cli.Call) error {
 	}
 	return t.Close()
 }
-
