@@ -191,9 +191,6 @@ type builds struct {
 	last    between // lifetime of the shape of the event just seen
 	foreign bool    // the event just seen has a shape retired before lo
 	beyond  bool    // the event just seen is newer than cap
-
-	marker   bool // an event with surfaceOp was seen
-	evidence bool // evidence of E2 or later other than a marker
 }
 
 func newBuilds(h *logfmt.Header, golden bool) *builds {
@@ -222,9 +219,6 @@ func newBuilds(h *logfmt.Header, golden bool) *builds {
 			}
 		}
 	}
-	if b.lo >= eraStart[fold.E2] {
-		b.evidence = true
-	}
 	b.hi, b.turnHi = b.cap, b.cap
 	return b
 }
@@ -235,7 +229,6 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 	if e.Type == "assistant/chunk" { // the same shape in every era
 		if e.Pos.Member >= 0 {
 			b.apply(between{buildPackedRows, 0})
-			b.evidence = true
 		}
 		return
 	}
@@ -244,7 +237,6 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 		life = between{firstBuild, 0}
 	}
 	if e.Op != nil {
-		b.marker = true
 		life.from = max(life.from, buildBranch)
 	}
 	if e.Ignorable {
@@ -314,9 +306,6 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 		}
 	case "session/end-seed":
 		b.hi, b.turnHi = b.cap, b.cap
-	}
-	if known && life.from >= eraStart[fold.E2] {
-		b.evidence = true
 	}
 	if known {
 		b.apply(life)

@@ -63,9 +63,13 @@ type Context struct {
 	HeaderSeen bool
 	HeaderLost bool
 
+	eras    fold.Eras // of Builds
+	turn    int64     // named by the event at hand; -1 when none, or no whole number from 1
+	step    int64     // likewise
+	payload [3][]byte // its members turn, step and chunk
+
 	rule        *Rule
 	running     []runner
-	all         []runner            // checkers that want every type
 	byType      map[string][]runner // in catalogue order, those that want the type
 	builds      *builds
 	ranges      []Builds // of the processes, the last one current
@@ -76,6 +80,7 @@ type Context struct {
 	next    int64 // seq that follows the events seen
 	lost    []span
 	losses  int64 // how often events were lost
+	lossAt  int64 // nodes below this seq may have left the surface unseen
 	doubted []int64
 	doubt   []span // nodes that a faulty event may have put on the surface or taken from it
 	found   map[string]*bucket
@@ -150,6 +155,7 @@ func (c *Context) header() {
 	golden := c.log.Container == logfmt.Golden
 	c.builds = newBuilds(c.log.Header, golden)
 	c.Builds = c.builds.now()
+	c.eras = c.Builds.Eras()
 	c.ranges = append(c.ranges, c.Builds)
 	c.fold = newFolder(c)
 	if c.rule = byID["LOG-HEADER"]; c.log.Header != nil && c.runs(c.rule.ID) {
@@ -169,7 +175,8 @@ func (c *Context) event(e *logfmt.Event) {
 		c.damage()
 	}
 	c.events++
-	again := c.follow(e)
+	where := c.follow(e)
+	c.read(e)
 	c.evidence(e)
 	if c.builds.beyond {
 		checkHeaderAge(c, e)
@@ -179,29 +186,65 @@ func (c *Context) event(e *logfmt.Event) {
 		checkCreation(c)
 	}
 	c.Header = c.fold.f.Header()
-	c.Change, c.Faults = c.Surface.Check(e, c.Builds.Eras())
+	c.Change, c.Faults = fold.Unchanged, nil
+	if e.Op != nil || e.Sources != nil || surfaceTypes[e.Type] {
+		c.Change, c.Faults = c.Surface.Check(e, c.eras)
+	}
 	for _, r := range c.runners(e.Type) {
-		if r.rule.active(c.Builds) {
+		if (r.rule.Alone || where == inPlace) && r.rule.active(c.Builds) {
 			c.rule = r.rule
 			r.checker.Event(c, e)
 		}
 	}
 	c.rule = nil
-	c.fold.add(e)
-	if !again {
+	switch where {
+	case inPlace:
+		c.fold.add(e)
 		c.apply(e)
+	case late:
+		c.fold.add(e)
+		c.forget() // what it changed was changed before what is known by now
 	}
 	c.last = c.place(e)
 }
 
-// follow keeps the count of seqs. It reports whether the event repeats one that
-// was seen: then it is judged, and the state stays as it is.
-func (c *Context) follow(e *logfmt.Event) (again bool) {
+var payloadKeys = []string{"turn", "step", "chunk"}
+
+// read takes turn and step out of the event.
+func (c *Context) read(e *logfmt.Event) {
+	c.turn, c.step = -1, -1
+	c.payload = [3][]byte{}
+	if jsjson.KindOf(e.Data) != jsjson.Object {
+		return
+	}
+	jsjson.Fields(e.Data, c.payload[:], payloadKeys)
+	if n, ok := jsjson.SafeInt(c.payload[0]); ok && n > 0 {
+		c.turn = n
+	}
+	if n, ok := jsjson.SafeInt(c.payload[1]); ok && n > 0 {
+		c.step = n
+	}
+}
+
+// placement is where an event stands in the numbering.
+type placement byte
+
+const (
+	inPlace placement = iota // behind all that was seen
+	late                     // it was missed before
+	again                    // its seq was seen before: not part of the log as it was
+)
+
+// follow keeps the count of seqs.
+func (c *Context) follow(e *logfmt.Event) placement {
 	switch {
 	case e.Seq < 0:
 		c.forget()
 	case e.Seq < c.next:
-		return !c.found1(e.Seq)
+		if c.arrived(e.Seq) {
+			return late
+		}
+		return again
 	default:
 		if e.Seq > c.next {
 			c.lose(c.next, e.Seq)
@@ -209,11 +252,11 @@ func (c *Context) follow(e *logfmt.Event) (again bool) {
 		}
 		c.next = e.Seq + 1
 	}
-	return false
+	return inPlace
 }
 
-// found1 takes a seq out of those that were lost, for events out of order.
-func (c *Context) found1(seq int64) bool {
+// arrived takes a seq out of those that were lost, if it is one of them.
+func (c *Context) arrived(seq int64) bool {
 	for i, s := range c.lost {
 		if seq >= s.from && seq < s.to {
 			c.lost = slices.Delete(c.lost, i, i+1)
@@ -265,6 +308,7 @@ func inSpans(list []span, seq int64) bool {
 // forget gives up everything that lost events may have changed.
 func (c *Context) forget() {
 	c.losses++
+	c.lossAt = max(c.lossAt, c.next)
 	c.Turn.Known, c.Step.Known = false, false
 	c.CallsLost = true
 	c.HeaderLost = true
@@ -284,7 +328,9 @@ func (c *Context) evidence(e *logfmt.Event) {
 	before := b.now()
 	b.see(e, c.Inherited(e))
 	c.Foreign = b.foreign
-	c.Builds = b.now()
+	if now := b.now(); now != c.Builds {
+		c.Builds, c.eras = now, now.Eras()
+	}
 	cur := &c.ranges[len(c.ranges)-1]
 	if e.Type == "session/end-seed" || b.last.from > before.Max && !b.foreign {
 		if *cur != c.Builds {
@@ -297,8 +343,8 @@ func (c *Context) evidence(e *logfmt.Event) {
 
 const maxRanges = 64
 
-// eras lists the ranges of the processes without repetition.
-func (c *Context) eras() []fold.Eras {
+// processes lists the ranges of the processes without repetition.
+func (c *Context) processes() []fold.Eras {
 	var out []fold.Eras
 	for _, r := range c.ranges {
 		e := r.Eras()
@@ -309,24 +355,14 @@ func (c *Context) eras() []fold.Eras {
 	return out
 }
 
-// mode says how the surface of the log is found (SEMANTICS §3.2).
-func (c *Context) mode() fold.Mode {
-	if c.builds.marker || c.builds.evidence {
-		return fold.SurfaceMode
-	}
-	return fold.LinearMode
-}
+// mode says how the surface of the log is found, as far as the events before
+// the one at hand tell (SEMANTICS §3.2).
+func (c *Context) mode() fold.Mode { return c.fold.f.Mode() }
 
 // apply takes the event into the state.
 func (c *Context) apply(e *logfmt.Event) {
-	turn, okT := jsjson.SafeInt(jsjson.Get(e.Data, "turn"))
-	step, okS := jsjson.SafeInt(jsjson.Get(e.Data, "step"))
-	if !okT || turn < 1 {
-		turn, okT = -1, false
-	}
-	if !okS || step < 1 {
-		step, okS = -1, false
-	}
+	turn, step := c.turn, c.step
+	okT, okS := turn > 0, step > 0
 	switch e.Type {
 	case "":
 		c.forget() // it may have been anything
@@ -334,6 +370,9 @@ func (c *Context) apply(e *logfmt.Event) {
 	case "turn/start":
 		c.startTurn(e, turn)
 	case "turn/end":
+		if !c.Turn.Known && okT {
+			c.Turn.Last, c.Turn.Count = turn, turn
+		}
 		c.Turn.Open, c.Turn.Known = false, true
 		c.Step.Open, c.Step.Known = false, true
 		c.endStep()
@@ -443,14 +482,37 @@ func (c *Context) chunk(e *logfmt.Event) {
 		*a = Attempt{Number: a.Number + 1, FirstChunk: e.Seq}
 	}
 	a.LastChunk = e.Seq
-	ch := jsjson.Get(e.Data, "chunk")
-	if jsjson.StrEq(jsjson.Get(ch, "type"), "finish") {
+	ch := c.payload[2]
+	if chunkType(ch) == "finish" {
 		a.Finish, _ = jsjson.Str(jsjson.Get(jsjson.Get(ch, "reason"), "kind"))
 		if a.Finish == "" {
 			a.Finish = "unknown"
 		}
 	}
 }
+
+// chunkType is the type of a chunk, "" when it is none that is known.
+func chunkType(ch []byte) string {
+	const key = `{"type":"`
+	if len(ch) > len(key) && string(ch[:len(key)]) == key {
+		rest := ch[len(key):]
+		for _, t := range chunkTypes {
+			if len(rest) > len(t) && rest[len(t)] == '"' && string(rest[:len(t)]) == t {
+				return t
+			}
+		}
+		return ""
+	}
+	typ := jsjson.Get(ch, "type")
+	for _, t := range chunkTypes {
+		if jsjson.StrEq(typ, t) {
+			return t
+		}
+	}
+	return ""
+}
+
+var chunkTypes = [...]string{"text-delta", "reasoning-delta", "tool-call-delta", "block-start", "block-end", "usage", "finish"}
 
 // isReplace reports whether the event asks to replace, well formed or not.
 func isReplace(e *logfmt.Event) bool { return jsjson.KindOf(e.Op) == jsjson.Object }

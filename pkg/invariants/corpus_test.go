@@ -119,7 +119,7 @@ func damagedCase(name string) bool {
 	return strings.Contains(name, "-invalid-") // july/ERA-invalid-…
 }
 
-// Every undamaged scenario, plain and packed, is sound.
+// Every undamaged scenario is sound, in every container.
 func TestCorpusSound(t *testing.T) {
 	dir, ok := corpus.Dir(t)
 	if !ok {
@@ -127,24 +127,38 @@ func TestCorpusSound(t *testing.T) {
 	}
 	n := map[string]int{}
 	for _, part := range []string{"head", "july"} {
-		logs, err := filepath.Glob(filepath.Join(dir, part, "*", "session*.jsonl"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, log := range logs {
-			if damagedCase(filepath.Base(filepath.Dir(log))) {
-				continue
+		for _, pattern := range []string{"session*.jsonl", "session*.jsonl.zstd", "session*.sqlite"} {
+			files, err := filepath.Glob(filepath.Join(dir, part, "*", pattern))
+			if err != nil {
+				t.Fatal(err)
 			}
-			n[part]++
-			res := judgeFile(t, log)
-			if res.Verdict != OK || res.Errors != 0 || res.Warnings != 0 {
-				name, _ := filepath.Rel(dir, log)
-				t.Errorf("%s:\n%s", name, verdictLines(res))
+			for _, file := range files {
+				if damagedCase(filepath.Base(filepath.Dir(file))) {
+					continue
+				}
+				name, _ := filepath.Rel(dir, file)
+				for log, err := range logfmt.Open(file, logfmt.Options{}) {
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
+						continue
+					}
+					n[part+" "+string(log.Container)]++
+					res, err := Check(context.Background(), log, Options{})
+					log.Close()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if res.Verdict != OK || res.Errors != 0 || res.Warnings != 0 {
+						t.Errorf("%s:\n%s", name, verdictLines(res))
+					}
+				}
 			}
 		}
 	}
-	if n["head"] == 0 || n["july"] == 0 {
-		t.Fatalf("no scenarios found: %v", n)
+	for _, kind := range []string{"head jsonl", "head zstd", "head sqlite", "july jsonl", "july sqlite"} {
+		if n[kind] == 0 {
+			t.Fatalf("no scenarios found of %s: %v", kind, n)
+		}
 	}
 	t.Logf("sound logs: %v", n)
 }

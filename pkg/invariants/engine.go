@@ -150,7 +150,7 @@ func (c *Context) finish() *Result {
 		Events:     c.events,
 		Requests:   c.counts,
 		Class:      class,
-		Eras:       c.eras(),
+		Eras:       c.processes(),
 	}
 	if h := c.log.Header; h != nil {
 		res.Session, res.Generation = h.ID, h.Version

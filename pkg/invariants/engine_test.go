@@ -297,3 +297,45 @@ func TestCompareReadError(t *testing.T) {
 		t.Errorf("error %v, want that of the reader", err)
 	}
 }
+
+// A sound log damaged in one place has findings about the damage alone: nothing
+// that depends on what was lost or misplaced is held against other events.
+func TestOneDamage(t *testing.T) {
+	logs, err := filepath.Glob(filepath.Join(corpus.Root(t), "goldens", "sound", "*", "session*.jsonl"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("%d sound logs, %v", len(logs), err)
+	}
+	damage := []struct {
+		name string
+		do   func(lines []string, i int) []string
+	}{
+		{"deleted", func(l []string, i int) []string { return slices.Delete(l, i, i+1) }},
+		{"repeated", func(l []string, i int) []string { return slices.Insert(l, i, l[i]) }},
+		{"swapped with the next", func(l []string, i int) []string { l[i], l[i+1] = l[i+1], l[i]; return l }},
+		{"cut in half", func(l []string, i int) []string { l[i] = l[i][:len(l[i])/2] + "\n"; return l }},
+		{"preceded by garbage", func(l []string, i int) []string { return slices.Insert(l, i, "garbage\n") }},
+	}
+	n := 0
+	for k, log := range logs {
+		all := strings.SplitAfter(string(read(t, log)), "\n")
+		for i := 1 + k%5; i < len(all)-2; i += 5 {
+			for _, d := range damage {
+				n++
+				res := judge(t, []byte(strings.Join(d.do(slices.Clone(all), i), "")), Options{})
+				damaged := false
+				for _, f := range res.Findings {
+					switch {
+					case f.Rule == "LOG-SEQ" || f.Rule == "LINE-JSON":
+						damaged = true
+					case f.Severity != Note:
+						t.Errorf("%s with line %d %s: line %d: %s: %s", log, i+1, d.name, f.Pos.Line, f.Rule, f.Message)
+					}
+				}
+				if !damaged || res.Class == logfmt.Intact {
+					t.Errorf("%s with line %d %s: %s:\n%s", log, i+1, d.name, res.Class, verdictLines(res))
+				}
+			}
+		}
+	}
+	t.Logf("%d logs, %d damages", len(logs), n)
+}

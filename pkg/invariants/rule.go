@@ -48,6 +48,9 @@ type Rule struct {
 	Since    Build    // first build that held to it; 0: from the start
 	Until    Build    // last build that held to it; 0: still
 	Types    []string // event types its checker wants to see; nil: all
+	// Alone tells that the checker judges an event by itself. Other checkers do
+	// not see events that stand out of place in the numbering.
+	Alone bool
 	// New makes a checker for one log. It is nil for rules whose findings come
 	// from elsewhere: from the reader (physical damage) or from CompareRequests.
 	New func() Checker
@@ -112,6 +115,7 @@ func register(rules ...*Rule) {
 func init() {
 	register(logRules...)
 	register(lineRules...)
+	register(frameRules...)
 	register(shapeRules...)
 	register(turnRules...)
 	register(surfaceRules...)

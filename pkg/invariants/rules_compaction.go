@@ -61,17 +61,22 @@ func abandoned(e *logfmt.Event) bool {
 func sameOwner(a, b []byte) bool { return string(a) == string(b) }
 
 type pairChecker struct {
-	b    bracket
-	lost int64 // seqs up to here may have held what is missing
+	b     bracket
+	lost  int64 // losses that were taken into account
+	blind bool  // events were lost since the last event of a compaction
 }
 
 func (p *pairChecker) Event(c *Context, e *logfmt.Event) {
 	owner := jsjson.Get(e.Data, "turn")
-	blind := c.unsettled(&p.lost)
-	if blind {
-		p.b.known = false
+	if c.unsettled(&p.lost) {
+		p.blind, p.b.known = true, false
 	}
-	switch stage(e.Type) {
+	part := stage(e.Type)
+	blind := p.blind
+	if part != "" {
+		p.blind = false
+	}
+	switch part {
 	case "start":
 		if p.b.open && !blind {
 			f := c.Report(e, "", "%s while a compaction is open, expected its end first", e.Type)
@@ -104,7 +109,7 @@ func (p *pairChecker) Event(c *Context, e *logfmt.Event) {
 		p.b = bracket{}
 	default:
 		if abandoned(e) {
-			p.b = bracket{}
+			p.b, p.blind = bracket{}, false
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // Rules about request headers.
 var headerRules = []*Rule{
 	{
-		ID: "HDR-SHAPE", Severity: Error, Spec: "SEMANTICS §3.3, §5.1, §5.3; PHYSICAL §6.4",
+		ID: "HDR-SHAPE", Severity: Error, Alone: true, Spec: "SEMANTICS §3.3, §5.1, §5.3; PHYSICAL §6.4",
 		Title:  "a request header has the shape of its era",
 		Text:   "A header holds the call config, and may hold the system prompt, the tools and, in their time, a message prefix and marks for what the adapter filled in. The config names a model, from 07-17 a provider too. The harness refuses a session in which it does not.",
 		How:    "The event was edited, or a plugin wrote it past the harness.",

@@ -34,7 +34,7 @@ var lineRules = []*Rule{
 // they come by the file and not by the event.
 func factRule(id string, fact jsjson.Facts, title, text, found, other string) *Rule {
 	return &Rule{
-		ID: id, Severity: Warning, Spec: "PHYSICAL §2.1, §9.2, §9.3, §9.4", Title: title, Text: text,
+		ID: id, Severity: Warning, Alone: true, Spec: "PHYSICAL §2.1, §9.2, §9.3, §9.4", Title: title, Text: text,
 		How:    "The file went through an editor or another program, or was written by one.",
 		Advice: "Find out what else changed. The check goes on with what JSON.parse makes of the line.",
 		New:    func() Checker { return &factChecker{fact: fact, found: found, other: other} },

@@ -42,7 +42,7 @@ var logRules = []*Rule{
 		Advice: "Compare with a copy or with the parent log. Do not renumber: citations and replacements refer to the original seqs.",
 	},
 	{
-		ID: "LOG-ENV", Severity: Error, Spec: "SEMANTICS §0.3, §8.1; PHYSICAL §2.3, §6.4, §9.1",
+		ID: "LOG-ENV", Severity: Error, Alone: true, Spec: "SEMANTICS §0.3, §8.1; PHYSICAL §2.3, §6.4, §9.1",
 		Title:  "an event has the closed envelope and lossless data",
 		Text:   "An event is an object with type, seq, time and data, and at most sourceEventSeqs, surfaceOp and ignorable. type is a string, seq and time are safe integers, ignorable is only ever true, and no number in it is beyond what JSON keeps: an overflowing number or a minus zero does not survive being read and written.",
 		How:    "The line was edited, or written by a program other than the harness.",
@@ -50,7 +50,7 @@ var logRules = []*Rule{
 		New:    stateless(checkEnvelope),
 	},
 	{
-		ID: "LOG-TYPE", Severity: Error, Spec: "SEMANTICS §1, §8.1; PHYSICAL §7.3, §7.5",
+		ID: "LOG-TYPE", Severity: Error, Alone: true, Spec: "SEMANTICS §1, §8.1; PHYSICAL §7.3, §7.5",
 		Title:  "the type of an event is known, or the event is ignorable",
 		Text:   "A reader may skip an event that it does not know only if the event says ignorable: true. A type that no era wrote makes the log one that this build cannot judge. A type that was retired before the log's earlier events were written cannot have come from the builds that wrote them.",
 		How:    "The log was written by a newer harness or by a third-party plugin; a retired type: an old build appended to a newer log, or the event was pasted in.",
@@ -350,9 +350,10 @@ func (t *timeChecker) End(*Context) {}
 
 // refusedChecker notes why the newest build would not load the log.
 type refusedChecker struct {
-	at    Place
-	why   string
-	count int
+	at       Place
+	why      string
+	unmarked Place // the first message without surfaceOp
+	bare     bool
 }
 
 func (r *refusedChecker) Event(c *Context, e *logfmt.Event) {
@@ -372,13 +373,13 @@ func (r *refusedChecker) Event(c *Context, e *logfmt.Event) {
 		r.note(c, e, `header reason "fallback"`)
 		return
 	}
-	if surfaceTypes[e.Type] && e.Op == nil && c.mode() == fold.LinearMode {
-		r.note(c, e, "a message without surfaceOp")
+	if surfaceTypes[e.Type] && e.Op == nil && !r.bare {
+		r.unmarked, r.bare = c.place(e), true
 	}
 }
 
 func (r *refusedChecker) note(c *Context, e *logfmt.Event, why string) {
-	if r.count++; r.count == 1 {
+	if r.why == "" {
 		r.at, r.why = c.place(e), why
 	}
 }
@@ -395,7 +396,9 @@ func (r *refusedChecker) End(c *Context) {
 	case jsjson.Get(h.Raw, "delegationDepth") == nil && c.builds.cap != lastBuild:
 		c.ReportAt(Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}, "delegationDepth",
 			"the newest harness wants delegationDepth in the header and refuses the log, which is older than that")
-	case r.count > 0:
+	case r.why == "" && r.bare && c.mode() == fold.LinearMode:
+		c.ReportAt(r.unmarked, "", "the newest harness refuses the log for a message without surfaceOp, which was sound when it was written")
+	case r.why != "":
 		c.ReportAt(r.at, "", "the newest harness refuses the log for %s, which was sound when it was written", r.why)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // Rules about the payload of the core events.
 var shapeRules = []*Rule{
 	{
-		ID: "EVT-SHAPE", Severity: Error, Spec: "SEMANTICS §1.0, §1.1, §8.3; PHYSICAL §6.2, §7.6",
+		ID: "EVT-SHAPE", Severity: Error, Alone: true, Spec: "SEMANTICS §1.0, §1.1, §8.3; PHYSICAL §6.2, §7.6",
 		Title:  "the data of an event has the members its type asks for",
 		Text:   "Turns and steps are numbered by whole numbers from 1, a chunk names its block, a tool call carries its id, name and raw arguments, and a turn ends for a reason of a known form. A member that is missing or of another type leaves the event without the meaning that later events rely on.",
 		How:    "The event was edited, or written by a program other than the harness.",
@@ -20,7 +20,7 @@ var shapeRules = []*Rule{
 		New: stateless(checkShape),
 	},
 	{
-		ID: "MSG-SHAPE", Severity: Error, Spec: "SEMANTICS §2, §3.3; PHYSICAL §6.5",
+		ID: "MSG-SHAPE", Severity: Error, Alone: true, Spec: "SEMANTICS §2, §3.3; PHYSICAL §6.5",
 		Title:  "a message is whole",
 		Text:   "A message that the model sees has the role of its event, an array of content and a source with a kind; from 07-28 an id of its own. The answer of a model names provider and model, a tool result holds exactly one block and answers the call it names. The harness checks this at every append and at every load.",
 		How:    "The event was edited, or a plugin wrote it past the harness.",
@@ -151,6 +151,10 @@ func checkShape(c *Context, e *logfmt.Event) {
 		c.Report(e, "data", "data of %s is %s, expected an object", e.Type, show(e.Data))
 		return
 	}
+	if e.Type == "assistant/chunk" && c.turn > 0 && c.step > 0 && jsjson.KindOf(c.payload[2]) == jsjson.Object {
+		checkChunk(c, e)
+		return
+	}
 	for _, m := range shapes[e.Type] {
 		v := jsjson.Get(e.Data, m.key)
 		if v == nil && m.opt {
@@ -244,8 +248,8 @@ func checkReason(c *Context, e *logfmt.Event) {
 			exact("kind", "reason")
 		case jsjson.String:
 			exact("kind", "reason")
-			if c.Builds.Since(buildReact) {
-				c.Report(e, "data.reason.reason", "cause of reason aborted is %s, expected an object from %s", show(why), buildReact)
+			if c.Builds.Since(buildCompanions) {
+				c.Report(e, "data.reason.reason", "cause of reason aborted is %s, expected none from %s and an object from %s", show(why), buildCompanions, buildReact)
 			}
 		default:
 			c.Report(e, "data.reason.reason", "cause of reason aborted is %s, expected an object, and a string before %s", show(why), buildCompanions)
@@ -307,29 +311,29 @@ var chunkShapes = map[string][]member{
 }
 
 func checkChunk(c *Context, e *logfmt.Event) {
-	ch := jsjson.Get(e.Data, "chunk")
+	ch := c.payload[2]
 	if jsjson.KindOf(ch) != jsjson.Object {
 		return
 	}
-	typ := jsjson.Get(ch, "type")
-	var members []member
-	if len(typ) > 2 {
-		members = chunkShapes[string(typ[1:len(typ)-1])]
-	}
-	if members == nil {
-		if jsjson.KindOf(typ) != jsjson.String {
-			c.Report(e, "data.chunk.type", "type of the chunk is %s, expected a string", show(typ))
+	typ := chunkType(ch)
+	if typ == "" {
+		v := jsjson.Get(ch, "type")
+		if jsjson.KindOf(v) != jsjson.String {
+			c.Report(e, "data.chunk.type", "type of the chunk is %s, expected a string", show(v))
 			return
 		}
-		c.Report(e, "data.chunk.type", "type of the chunk is %s, expected one of block-start, text-delta, reasoning-delta, tool-call-delta, block-end, usage, finish", show(typ)).Severity = Warning
+		c.Report(e, "data.chunk.type", "type of the chunk is %s, expected one of block-start, text-delta, reasoning-delta, tool-call-delta, block-end, usage, finish", show(v)).Severity = Warning
 		return
 	}
-	if k := members[0].key; k != "usage" && k != "reason" {
+	if plainDelta(ch, typ) {
+		return
+	}
+	if typ != "usage" && typ != "finish" {
 		if v := jsjson.Get(ch, "index"); wantCount(v) != "" {
 			c.Report(e, "data.chunk.index", "index of the chunk is %s, expected a whole number from 0", show(v))
 		}
 	}
-	for _, m := range members {
+	for _, m := range chunkShapes[typ] {
 		v := jsjson.Get(ch, m.key)
 		if v == nil && m.opt {
 			continue
@@ -338,6 +342,30 @@ func checkChunk(c *Context, e *logfmt.Event) {
 			c.Report(e, "data.chunk."+m.key, "%s of the chunk is %s, expected %s", m.key, show(v), exp)
 		}
 	}
+}
+
+// plainDelta recognises a text or reasoning delta as the writer puts it, which
+// is what most of a log consists of: type, a small index, text.
+func plainDelta(ch []byte, typ string) bool {
+	if typ != "text-delta" && typ != "reasoning-delta" {
+		return false
+	}
+	const before, after = `{"type":"`, `","index":`
+	rest := ch[len(before):]
+	if string(ch[:len(before)]) != before || len(rest) < len(typ)+len(after)+8 {
+		return false
+	}
+	rest = rest[len(typ):]
+	if string(rest[:len(after)]) != after {
+		return false
+	}
+	rest = rest[len(after):]
+	n := 0
+	for n < len(rest) && rest[n] >= '0' && rest[n] <= '9' {
+		n++
+	}
+	const text = `,"text":"`
+	return n > 0 && n < 10 && len(rest) > n+len(text) && string(rest[n:n+len(text)]) == text
 }
 
 // checkMessage judges the message of a surface event. The shape tells whether

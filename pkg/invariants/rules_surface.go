@@ -20,7 +20,7 @@ var surfaceRules = []*Rule{
 		New:    func() Checker { return new(markerChecker) },
 	},
 	{
-		ID: "SURF-ELIGIBLE", Severity: Error, Spec: "SEMANTICS §1.1, §3.3; PHYSICAL §6.6",
+		ID: "SURF-ELIGIBLE", Severity: Error, Alone: true, Spec: "SEMANTICS §1.1, §3.3; PHYSICAL §6.6",
 		Title:  "only message events touch the surface",
 		Text:   "surfaceOp and sourceEventSeqs belong on events that put a message before the model, and on no others, not even on ignorable ones.",
 		How:    "The event was edited, or a plugin marked an event of its own.",
@@ -28,7 +28,7 @@ var surfaceRules = []*Rule{
 		New:    stateless(checkEligible),
 	},
 	{
-		ID: "SURF-OP", Severity: Error, Spec: "SEMANTICS §3.3; PHYSICAL §2.3",
+		ID: "SURF-OP", Severity: Error, Alone: true, Spec: "SEMANTICS §3.3; PHYSICAL §2.3",
 		Title:  "surfaceOp is append or an exact replace",
 		Text:   `surfaceOp is the string "append", or an object with exactly op "replace" and the seqs start and end. Anything else leaves open what the model saw.`,
 		How:    "The event was edited, or written by a program other than the harness.",
@@ -46,7 +46,7 @@ var surfaceRules = []*Rule{
 		New:    stateless(checkRange),
 	},
 	{
-		ID: "SURF-SOURCES", Severity: Error, Spec: "SEMANTICS §3.3; PHYSICAL §2.3",
+		ID: "SURF-SOURCES", Severity: Error, Alone: true, Spec: "SEMANTICS §3.3; PHYSICAL §2.3",
 		Title:  "sourceEventSeqs lists different, earlier events",
 		Text:   "An event cites the events it was made from: as an array of distinct seqs, each smaller than its own.",
 		How:    "The event was edited, or its citations were renumbered without it.",
@@ -55,7 +55,7 @@ var surfaceRules = []*Rule{
 		New:    stateless(checkSources),
 	},
 	{
-		ID: "SURF-EMPTY", Severity: Error, Spec: "SEMANTICS §3.3",
+		ID: "SURF-EMPTY", Severity: Error, Alone: true, Spec: "SEMANTICS §3.3",
 		Title:  "only an assistant message cites an empty stream",
 		Text:   "An empty sourceEventSeqs means that the stream is known to have had no chunks, which only an assistant message can say. On other events the list is left out when nothing is cited.",
 		How:    "The citations were stripped without removing the list.",
@@ -94,7 +94,7 @@ type markerChecker struct {
 }
 
 func (m *markerChecker) Event(c *Context, e *logfmt.Event) {
-	if e.Op != nil || !fold.Eligible(e.Type, c.Builds.Eras()) {
+	if e.Op != nil || !fold.Eligible(e.Type, c.eras) {
 		return
 	}
 	if c.mode() == fold.SurfaceMode {
@@ -166,19 +166,20 @@ func checkOp(c *Context, e *logfmt.Event) {
 }
 
 func checkRange(c *Context, e *logfmt.Event) {
-	for _, f := range c.faults(fold.FaultRange) {
-		start, _ := jsjson.SafeInt(jsjson.Get(e.Op, "start"))
-		end, _ := jsjson.SafeInt(jsjson.Get(e.Op, "end"))
-		if c.Doubtful(start) || c.Doubtful(end) {
-			return // nobody knows whether it stands there
-		}
-		path := "surfaceOp.start"
-		if f.Node == end && f.Node != start {
-			path = "surfaceOp.end"
-		}
-		c.Report(e, path, "%s; the surface is %s", f.Detail, seqList(c.Surface.Seqs(nil)))
+	faults := c.faults(fold.FaultRange)
+	if len(faults) == 0 {
 		return
 	}
+	start, _ := jsjson.SafeInt(jsjson.Get(e.Op, "start"))
+	end, _ := jsjson.SafeInt(jsjson.Get(e.Op, "end"))
+	if c.Doubtful(start) || c.Doubtful(end) {
+		return // nobody knows whether it stands there
+	}
+	f, path := faults[0], "surfaceOp.start"
+	if f.Node == end && f.Node != start {
+		path = "surfaceOp.end"
+	}
+	c.Report(e, path, "%s; the surface is %s", f.Detail, seqList(c.Surface.Seqs(nil)))
 }
 
 func checkSources(c *Context, e *logfmt.Event) {
@@ -195,7 +196,7 @@ func checkEmpty(c *Context, e *logfmt.Event) {
 
 func checkShadow(c *Context, e *logfmt.Event) {
 	for _, s := range c.faults(fold.FaultShadow) {
-		if c.Doubtful(s.Node) {
+		if s.Node < c.lossAt || c.Doubtful(s.Node) {
 			continue
 		}
 		have := show(e.Sources)

@@ -89,17 +89,10 @@ var turnRules = []*Rule{
 	},
 }
 
-// numbers reads turn and step of an event; ok is false when its shape is
+// numbers gives turn and step of an event; ok is false when its shape is
 // already wrong.
-func numbers(e *logfmt.Event) (turn, step int64, ok bool) {
-	turn, okT := jsjson.SafeInt(jsjson.Get(e.Data, "turn"))
-	step, okS := jsjson.SafeInt(jsjson.Get(e.Data, "step"))
-	return turn, step, okT && okS && turn > 0 && step > 0
-}
-
-func turnOf(e *logfmt.Event) (int64, bool) {
-	n, ok := jsjson.SafeInt(jsjson.Get(e.Data, "turn"))
-	return n, ok && n > 0
+func (c *Context) numbers() (turn, step int64, ok bool) {
+	return c.turn, c.step, c.turn > 0 && c.step > 0
 }
 
 // since points from a finding to the start of the bracket it is about.
@@ -110,8 +103,8 @@ func since(f *Finding, b *Bracket, what string) {
 }
 
 func checkTurnOpen(c *Context, e *logfmt.Event) {
-	n, ok := turnOf(e)
-	if !ok || !c.Turn.Known {
+	n := c.turn
+	if n < 0 || !c.Turn.Known {
 		return
 	}
 	if c.Turn.Open {
@@ -125,8 +118,8 @@ func checkTurnOpen(c *Context, e *logfmt.Event) {
 }
 
 func checkTurnClose(c *Context, e *logfmt.Event) {
-	n, ok := turnOf(e)
-	if !ok || !c.Turn.Known {
+	n := c.turn
+	if n < 0 || !c.Turn.Known {
 		return
 	}
 	switch {
@@ -142,7 +135,7 @@ func checkTurnClose(c *Context, e *logfmt.Event) {
 }
 
 func checkStepOpen(c *Context, e *logfmt.Event) {
-	turn, step, ok := numbers(e)
+	turn, step, ok := c.numbers()
 	if !ok || !c.Turn.Known {
 		return
 	}
@@ -162,7 +155,7 @@ func checkStepOpen(c *Context, e *logfmt.Event) {
 }
 
 func checkStepClose(c *Context, e *logfmt.Event) {
-	turn, step, ok := numbers(e)
+	turn, step, ok := c.numbers()
 	if !ok || !c.Turn.Known || !c.Step.Known {
 		return
 	}
@@ -182,7 +175,7 @@ func checkScope(c *Context, e *logfmt.Event) {
 	if !c.Turn.Known || !c.Step.Known {
 		return
 	}
-	turn, step, ok := numbers(e)
+	turn, step, ok := c.numbers()
 	if !ok {
 		return
 	}
@@ -233,7 +226,7 @@ func checkCallPair(c *Context, e *logfmt.Event) {
 	if isReplace(e) || !c.Turn.Known || !c.Step.Known || !c.Step.Open {
 		return // outside a step the scope is what is wrong
 	}
-	turn, step, ok := numbers(e)
+	turn, step, ok := c.numbers()
 	if ok && (!c.Turn.names(turn) || !c.Step.names(step)) {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
@@ -74,6 +75,11 @@ type frameText struct {
 	big  io.Reader // text of the current large frame
 	at   int64     // offset in the text of the next byte
 	cut  bool      // the current frame is the cut one
+
+	ahead bool          // frames are decoded ahead
+	next  chan upcoming // by a goroutine, when not nil
+	spare chan []byte   // buffers for it
+	quit  chan struct{}
 
 	halt  halt
 	frame *zframe.Frame // the frame at which the text stopped, or that was read last
@@ -147,35 +153,30 @@ func (t *frameText) Read(p []byte) (int, error) {
 // step moves to the next frame: its text is at hand, or halt says why not. An
 // error is one of reading the file.
 func (t *frameText) step() error {
-	f, err := t.walk.Next()
-	var bad *zframe.Error
-	switch {
-	case err == io.EOF:
-		t.halt = haltEnd
-		return nil
-	case errors.As(err, &bad):
-		t.halt, t.err = haltBad, err
-		return nil
-	case err != nil:
-		return err
+	n := t.take()
+	if n.err != nil && n.halt == haltNone {
+		return n.err
 	}
-	t.frame = f
-	switch {
-	case f.Skippable && f.Cut != zframe.CutMagic:
-		t.halt = haltSkip
-		return nil
-	case f.Cut != zframe.Whole:
-		t.halt = haltCut
+	if n.frame != nil {
+		t.frame = n.frame
+	}
+	if n.halt == haltNone && n.large {
+		n.halt, n.err = t.loadLarge(n.frame)
+		if n.err != nil && n.halt == haltNone {
+			return n.err
+		}
+	}
+	t.text = n.text
+	if n.halt != haltNone {
+		t.halt, t.err = n.halt, n.err
+		if n.halt == haltData {
+			t.bad = n.frame
+		}
 		return nil
 	}
-	err = t.load(f)
-	var de *zframe.DecodeError
-	switch {
-	case errors.As(err, &de):
-		t.halt, t.err, t.bad = haltData, err, f
-		return nil
-	case err != nil:
-		return err
+	f := n.frame
+	if !n.large {
+		t.show(f)
 	}
 	if t.sound == f.Offset {
 		t.sound = f.End()
@@ -193,38 +194,175 @@ func (t *frameText) step() error {
 	return nil
 }
 
+// upcoming is the next frame of the file: its text when it is small and sound, or
+// why there is none. An error without a halt is one of reading the file.
+type upcoming struct {
+	frame *zframe.Frame
+	text  []byte
+	large bool // to be read as a stream
+	halt  halt
+	err   error
+}
+
+// fetch reads the next frame, its text into buf.
+func (t *frameText) fetch(buf []byte) (n upcoming) {
+	n.text = buf[:0]
+	n.frame, n.err = t.walk.Next()
+	var bad *zframe.Error
+	switch {
+	case n.err == io.EOF:
+		n.halt = haltEnd
+		return n
+	case errors.As(n.err, &bad):
+		n.halt = haltBad
+		return n
+	case n.err != nil:
+		return n
+	}
+	f := n.frame
+	switch {
+	case f.Skippable && f.Cut != zframe.CutMagic:
+		n.halt = haltSkip
+	case f.Cut != zframe.Whole:
+		n.halt = haltCut
+	case !f.Small():
+		n.large = true
+	default:
+		n.text, n.err = t.dec.Decode(n.text, t.r, f)
+		n.halt = haltFor(n.err)
+	}
+	return n
+}
+
+// haltFor is the halt for an error of decoding, if it is not one of reading.
+func haltFor(err error) halt {
+	if de := (*zframe.DecodeError)(nil); errors.As(err, &de) {
+		return haltData
+	}
+	return haltNone
+}
+
+// take returns the next frame, from the goroutine that decodes ahead if there is
+// one. That goroutine ends at everything but a small sound frame; it is started
+// again when the frame after that is wanted, so that walker and decoder always
+// have one user.
+func (t *frameText) take() upcoming {
+	if !t.ahead {
+		return t.fetch(t.text)
+	}
+	if t.next == nil {
+		t.next = make(chan upcoming, aheadFrames)
+		go t.run(t.next)
+	} else if cap(t.text) > 0 {
+		// The buffer of the frame just read goes back.
+		select {
+		case t.spare <- t.text:
+		default:
+		}
+	}
+	n := <-t.next
+	if n.frame == nil || n.halt != haltNone || n.err != nil || n.large {
+		t.next = nil
+	}
+	return n
+}
+
+// aheadFrames is how many frames are decoded ahead.
+const aheadFrames = 2
+
+func (t *frameText) run(out chan<- upcoming) {
+	for {
+		var buf []byte
+		select {
+		case buf = <-t.spare:
+		default:
+		}
+		n := t.fetch(buf)
+		select {
+		case out <- n:
+		case <-t.quit:
+			close(out)
+			return
+		}
+		if n.halt != haltNone || n.err != nil || n.large {
+			return
+		}
+	}
+}
+
+// decodeAhead lets frames be decoded while others are read. It must be stopped.
+func (t *frameText) decodeAhead() {
+	t.ahead = true
+	// Room for all there are: those ahead, one in work, one being read.
+	t.spare = make(chan []byte, aheadFrames+2)
+	t.quit = make(chan struct{})
+}
+
+// stop ends the goroutine that decodes ahead.
+func (t *frameText) stop() {
+	if !t.ahead {
+		return
+	}
+	t.ahead = false
+	close(t.quit)
+	if t.next != nil {
+		// It may be sending still, or have ended of itself.
+		for n := range t.next {
+			if n.halt != haltNone || n.err != nil || n.large {
+				break
+			}
+		}
+		t.next = nil
+	}
+}
+
 // load decodes a frame and makes it the current one.
 func (t *frameText) load(f *zframe.Frame) error {
+	if !f.Small() {
+		_, err := t.loadLarge(f)
+		return err
+	}
+	text, err := t.dec.Decode(t.text[:0], t.r, f)
+	t.text = text
+	if err != nil {
+		return err
+	}
+	t.show(f)
+	return nil
+}
+
+// show makes a decoded frame the current one.
+func (t *frameText) show(f *zframe.Frame) {
+	t.rest = t.text
+	if f.Offset == 0 && f.Cut == zframe.Whole {
+		var shape shape0
+		shape.Write(t.text)
+		t.first, t.first.seen = shape, true
+	}
+	t.mark(f)
+}
+
+// loadLarge verifies a frame that is read as a stream, and makes it the current
+// one.
+func (t *frameText) loadLarge(f *zframe.Frame) (halt, error) {
+	t.text = t.text[:0]
 	var shape shape0
-	if f.Small() {
-		text, err := t.dec.Decode(t.text[:0], t.r, f)
-		t.text = text
-		if err != nil {
-			return err
-		}
-		t.rest = text
-		if f.Offset == 0 {
-			shape.Write(text)
-		}
-	} else {
-		w := io.Discard
-		if f.Offset == 0 {
-			w = &shape
-		}
-		n, err := io.Copy(w, t.dec.Open(t.r, f))
-		if err != nil {
-			t.text = t.text[:0]
-			return err
-		}
-		if n > 0 {
-			t.big = t.dec.Open(t.r, f)
-		}
+	w := io.Discard
+	if f.Offset == 0 {
+		w = &shape
+	}
+	n, err := io.Copy(w, t.dec.Open(t.r, f))
+	if err != nil {
+		return haltFor(err), err
 	}
 	if f.Offset == 0 && f.Cut == zframe.Whole {
 		t.first, t.first.seen = shape, true
 	}
+	if n > 0 {
+		t.big = t.dec.Open(t.r, f)
+	}
 	t.mark(f)
-	return nil
+	return haltNone, nil
 }
 
 // mark notes that the text from here on belongs to f.
@@ -257,13 +395,14 @@ func (t *frameText) place(p *Position) {
 // that is sound.
 type zstdSource struct {
 	lineSource
-	text   *frameText
-	queue  []fault
-	done   bool
-	cutAt  int64 // offset in the text at which the cut frame begins; -1 before it
-	cutErr error // nothing was recovered from it
-	lines0 int64 // lines before the cut frame
-	waste  int64 // bytes of frames that did not decode
+	text    *frameText
+	queue   []fault
+	reading bool
+	done    bool
+	cutAt   int64 // offset in the text at which the cut frame begins; -1 before it
+	cutErr  error // nothing was recovered from it
+	lines0  int64 // lines before the cut frame
+	waste   int64 // bytes of frames that did not decode
 }
 
 // fault is a defect of the container that waits for its turn.
@@ -282,6 +421,15 @@ func newZstdSource(r io.ReaderAt, size int64, c io.Closer) *zstdSource {
 		return p, z.cutAt < 0 || p.Offset < z.cutAt
 	}
 	return z
+}
+
+// aheadSize is the size of a file from which on it pays to decode ahead. A
+// variable for tests.
+var aheadSize int64 = 64 << 10
+
+func (z *zstdSource) close() error {
+	z.text.stop()
+	return z.lineSource.close()
 }
 
 // start moves to the first text there is. The faults before it are in the queue.
@@ -305,6 +453,13 @@ func (z *zstdSource) start() error {
 }
 
 func (z *zstdSource) next(rec *record) error {
+	if !z.reading {
+		// Only now, so that a log that is opened and left needs no closing.
+		z.reading = true
+		if z.text.size >= aheadSize && runtime.GOMAXPROCS(0) > 1 {
+			z.text.decodeAhead()
+		}
+	}
 	for {
 		if len(z.queue) > 0 {
 			f := z.queue[0]
@@ -663,7 +818,8 @@ func (l *Log) misnamed(head []byte) {
 		d.Rule = RuleFrameMagic
 		d.Message = fmt.Sprintf("plain text under the name of a Zstandard log: expected 28 b5 2f fd, got % x", head[:min(4, len(head))])
 		d.Hint = "the harness goes by the name and refuses the log; the text is read as it is"
-	case l.Container == Zstd && strings.HasSuffix(base, ".jsonl"):
+	case l.Container == Zstd && strings.HasSuffix(base, ".jsonl") && isLogName(base):
+		// Of other names nobody promises what they hold.
 		d.Rule = RuleHeader
 		d.Message = "Zstandard frames under the name of a plain log"
 		d.Hint = "the harness goes by the name and refuses the log; the frames are read as they are"

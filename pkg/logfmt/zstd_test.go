@@ -412,6 +412,11 @@ func TestZstdDefects(t *testing.T) {
 			if again, _ := zstdSummary(readBytes(t, path, c.file)); again != text {
 				t.Errorf("as a stream:\n%s", cmp.Diff(text, again))
 			}
+			defer func(n int64) { aheadSize = n }(aheadSize)
+			aheadSize = 0
+			if again, _ := zstdSummary(readBytes(t, path, c.file)); again != text {
+				t.Errorf("decoded ahead:\n%s", cmp.Diff(text, again))
+			}
 			slow, err := NewReader(iotest.HalfReader(bytes.NewReader(c.file)), path, Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -493,6 +498,62 @@ func TestZstdLargeFrame(t *testing.T) {
 	}
 	if l.Class() != Corrupt || l.Kept() != 0 || got != 1 || len(l.Defects()) != 1 {
 		t.Errorf("%s, %d events of which %d kept: %v", l.Class(), got, l.Kept(), l.Defects())
+	}
+}
+
+// Frames that are decoded ahead give the same as frames decoded when they are
+// wanted, and a reading that is broken off leaves nothing running.
+func TestZstdAhead(t *testing.T) {
+	defer func(n int64) { aheadSize = n }(aheadSize)
+	aheadSize = 0
+	parts := []string{zhead}
+	for i := range 500 {
+		parts = append(parts, turn(2*i))
+	}
+	fs := pack(parts...)
+	// A large frame, a skippable one and a damaged one stop the decoding ahead.
+	big := fmt.Sprintf(`{"type":"x/y","seq":1000,"time":1,"data":%q}`+"\n", strings.Repeat("tide ", 1<<20))
+	fs = append(fs, pack(big)...)
+	for i := 1001; i < 1101; i += 2 {
+		fs = append(fs, pack(turn(i))...)
+	}
+	file := bytes.Join(fs, nil)
+	before := runtime.NumGoroutine()
+	l := readBytes(t, "ahead", file)
+	for range 2 {
+		if n := bytes.Count(readAll(t, l), []byte("\n")); n != 1101 || l.Class() != Intact || l.Frames().Frames != 552 {
+			t.Fatalf("%s, %d events, %+v: %v", l.Class(), n, l.Frames(), l.Defects())
+		}
+		l = readBytes(t, "ahead", file)
+	}
+	for stop := 0; stop < 1101; stop += 7 {
+		l := readBytes(t, "ahead", file)
+		n := 0
+		for e, d := range l.Events() {
+			if d != nil || e.Seq != int64(n) {
+				t.Fatal(e, d)
+			}
+			if n++; n > stop {
+				break
+			}
+		}
+	}
+	fs[300] = append([]byte{0x50, 0x2A, 0x4D, 0x18, 0, 0, 0, 0}, fs[300]...)
+	fs[400][len(fs[400])-1] ^= 1
+	file = bytes.Join(fs, nil)
+	file = file[:len(file)-2]
+	l = readBytes(t, "ahead", file)
+	ahead, n := zstdSummary(l)
+	aheadSize = 1 << 62
+	inline, m := zstdSummary(readBytes(t, "ahead", file))
+	if ahead != inline || n != m || n != 1101 || len(l.Defects()) != 3 {
+		t.Errorf("%d and %d events\n%s", n, m, cmp.Diff(inline, ahead))
+	}
+	for i := 0; runtime.NumGoroutine() > before; i++ {
+		if i == 1000 {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+		runtime.Gosched()
 	}
 }
 
