@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"internal/sqlitedb":   {},
 	"pkg/logfmt":          {"internal/jsjson", "internal/zframe", "internal/sqlitedb"},
 	"pkg/fold":            {"pkg/logfmt"},
+	"pkg/load":            {"pkg/fold"},
 	"pkg/invariants":      {"pkg/fold"},
 	"pkg/drift":           {"internal/jsjson"},
 	"internal/report":     {"internal/ui", "internal/jsjson", "pkg/drift"},
