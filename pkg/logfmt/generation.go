@@ -261,3 +261,20 @@ func (l *Log) findCut() {
 		h.Cut = &cut
 	}
 }
+
+// Names of the event types that generations after 0 brought (FORMATS §5.2, §6.2,
+// §7.2).
+const (
+	TypeAssistantAttempt       = "assistant/attempt"
+	TypeDeliverablesPresented  = "deliverables/presented"
+	TypeDeveloperMessage       = "developer/message"
+	TypeFeedbackMessageDelete  = "feedback/message-delete"
+	TypeFeedbackMessagePut     = "feedback/message-put"
+	TypeImageOffload           = "image/offload"
+	TypeSubagentCatalog        = "subagent/catalog"
+	TypeSystemMessage          = "system/message"
+	TypeToolPTCDispatch        = "tool/ptc-dispatch"
+	TypeToolPTCDispatchStart   = "tool/ptc-dispatch-start"
+	TypeWorkingDirectoryChange = "working-directory/change"
+	TypeWorkspaceChanges       = "workspace/changes"
+)
