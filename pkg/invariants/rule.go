@@ -123,6 +123,7 @@ func init() {
 	register(compactionRules...)
 	register(requestRules...)
 	register(rootRules...)
+	register(genRules...)
 }
 
 // All returns every rule, by id.

@@ -1,7 +1,6 @@
 package invariants
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
@@ -128,6 +127,9 @@ func number(n int64) string {
 // reader from going on. Facts that the events bring are judged with them.
 func checkHeaderRecord(c *Context) {
 	h := c.log.Header
+	if c.gen != nil {
+		checkExact(c)
+	}
 	at := Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}
 	bad := func(key, want string) {
 		c.ReportAt(at, key, "header %s is %s, expected %s", key, show(jsjson.Get(h.Raw, key)), want)
@@ -186,7 +188,7 @@ func checkHeaderAge(c *Context, e *logfmt.Event) {
 	at := Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}
 	since := c.builds.last.from
 	var f *Finding
-	if h.Version == 1 {
+	if h.Fault&logfmt.HeaderJune != 0 {
 		f = c.ReportAt(at, "version", "header version is 1, which builds wrote until %s, but seq %d (%s) has a shape that exists since %s: expected version 0",
 			eraStart[fold.E1], e.Seq, typeName(e), since)
 	} else {
@@ -209,6 +211,9 @@ func checkCreation(c *Context) {
 // typeName is the type of an event for a message.
 func typeName(e *logfmt.Event) string {
 	if _, known := lifetimes[e.Type]; known {
+		return e.Type
+	}
+	if _, known := vocabulary4[e.Type]; known {
 		return e.Type
 	}
 	return quoted(e.Type)
@@ -287,12 +292,9 @@ func extraKeys(obj []byte) string {
 	return out
 }
 
-// Types of development branches, which no build of the main line wrote, and
-// types that later builds added to the same generation.
-var (
-	branchTypes = map[string]bool{"session/inherited": true, "agent/inbox/added": true, "sandbox/acl-session": true}
-	laterTypes  = map[string]bool{"model/selection": true, "session-log-deepseek/delivery-accepted": true, "subagent/model-selection-policy": true}
-)
+// branchTypes are those of development branches, which no build of the main line
+// wrote.
+var branchTypes = map[string]bool{"session/inherited": true, "agent/inbox/added": true, "sandbox/acl-session": true}
 
 func checkType(c *Context, e *logfmt.Event) {
 	if e.Fault&logfmt.FaultType != 0 || e.Ignorable {
@@ -306,17 +308,13 @@ func checkType(c *Context, e *logfmt.Event) {
 			f.Class = logfmt.Unsupported
 		}
 	case !known:
-		what := "no build wrote this type"
-		switch {
-		case branchTypes[e.Type]:
+		what := "no build of generation 0 wrote this type"
+		if branchTypes[e.Type] {
 			what = "only development branches wrote this type"
-		case laterTypes[e.Type]:
-			what = "only builds after 08-21 write this type"
+		} else if _, ok := vocabulary4[e.Type]; ok {
+			what = "it came with a later generation"
 		}
-		f := c.Report(e, "type", "event type %s is unknown and not marked ignorable: %s up to 08-21", quoted(e.Type), what)
-		if laterTypes[e.Type] || branchTypes[e.Type] {
-			f.Message = fmt.Sprintf("event type %s is unknown and not marked ignorable: %s", quoted(e.Type), what)
-		}
+		f := c.Report(e, "type", "event type %s is unknown and not marked ignorable: %s", quoted(e.Type), what)
 		f.Class = logfmt.Unsupported
 	case life.to != 0 && life.last() < c.Builds.Min:
 		f := c.Report(e, "type", "event type %s was retired on %s, but earlier events of this log were written by builds since %s",
@@ -390,7 +388,7 @@ func (r *refusedChecker) End(c *Context) {
 		return
 	}
 	switch {
-	case h.Version == 1:
+	case h.Fault&logfmt.HeaderJune != 0:
 		c.ReportAt(Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}, "version",
 			"the newest harness takes header version 1 for a later format and refuses the log, which is older")
 	case jsjson.Get(h.Raw, "delegationDepth") == nil && c.builds.cap != lastBuild:
