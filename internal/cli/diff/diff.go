@@ -27,6 +27,7 @@ messages, whether B extends A, and the first byte that differs.
 
 options:
   --format F      text (default) or json: one object, see docs/json.md
+  --session ID    of a database that holds several sessions, the one to read
   --color WHEN    auto (default), always or never
   --help          print this
   --version       print the version
@@ -43,7 +44,7 @@ example: dsh-diff session.jsonl@1.1 session.jsonl@2.1
 // Program returns the program.
 func Program() *cli.Program {
 	return &cli.Program{Name: "dsh-diff", Help: help, Run: run,
-		Flags: []ucli.Flag{cli.Option("format", "text"), cli.ColorFlag()}}
+		Flags: []ucli.Flag{cli.Option("format", "text"), cli.Option("session", ""), cli.ColorFlag()}}
 }
 
 func run(c *cli.Call) error {

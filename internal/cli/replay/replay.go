@@ -44,7 +44,8 @@ example: dsh-replay requests session.jsonl
          dsh-replay show session.jsonl 2.1
 `
 
-const common = `  --color WHEN    auto (default), always or never
+const common = `  --session ID    of a database that holds several sessions, the one to read
+  --color WHEN    auto (default), always or never
   --help          print this
 `
 
@@ -58,8 +59,8 @@ const helpAt = `  --at SEQ        fold the events through SEQ only (SEQ itself i
 
 // Program returns the program.
 func Program() *cli.Program {
-	framing := cli.Option("framing", "auto")
-	state := []ucli.Flag{cli.Option("at", ""), cli.ColorFlag()}
+	framing, session := cli.Option("framing", "auto"), cli.Option("session", "")
+	state := []ucli.Flag{cli.Option("at", ""), session, cli.ColorFlag()}
 	folded := append([]ucli.Flag{framing}, state...)
 	return &cli.Program{
 		Name: "dsh-replay",
@@ -67,7 +68,7 @@ func Program() *cli.Program {
 		Commands: []*cli.Command{
 			{Name: "requests", Run: runRequests,
 				Flags: []ucli.Flag{cli.Option("format", "text"), cli.Switch("bodies"), cli.Switch("candidates"),
-					cli.Switch("inherited"), cli.Switch("aux"), framing, cli.ColorFlag()},
+					cli.Switch("inherited"), cli.Switch("aux"), framing, session, cli.ColorFlag()},
 				Help: `dsh-replay requests - list every request the harness sent
 
 usage: dsh-replay requests [options] LOG
@@ -83,7 +84,7 @@ options:
                   web search
 ` + helpFraming + common + exits},
 			{Name: "show", Run: runShow,
-				Flags: []ucli.Flag{cli.Switch("raw"), framing, cli.ColorFlag()},
+				Flags: []ucli.Flag{cli.Switch("raw"), framing, session, cli.ColorFlag()},
 				Help: `dsh-replay show - print one request
 
 usage: dsh-replay show [options] LOG TURN.STEP[.ATTEMPT]
@@ -118,7 +119,7 @@ markers has no nodes: its messages are found by scanning.
 options:
 ` + helpAt + common + exits},
 			{Name: "events", Run: runEvents,
-				Flags: []ucli.Flag{cli.Option("at", ""), cli.Switch("after-damage"), cli.ColorFlag()},
+				Flags: []ucli.Flag{cli.Option("at", ""), cli.Switch("after-damage"), session, cli.ColorFlag()},
 				Help: `dsh-replay events - print the events, unpacked, one JSON object a line
 
 usage: dsh-replay events [options] LOG
@@ -129,7 +130,7 @@ options:
                   not see them
 ` + common + exits},
 			{Name: "session", Run: runSession,
-				Flags: []ucli.Flag{cli.ColorFlag()},
+				Flags: []ucli.Flag{session, cli.ColorFlag()},
 				Help: `dsh-replay session - print the header record of the log as it is stored
 
 usage: dsh-replay session [options] LOG

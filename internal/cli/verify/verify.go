@@ -48,6 +48,7 @@ options:
   --limit N        list at most N findings of one rule (100); the rest is counted
   --framing HOW    how context and steering messages of July 17 to 20 were sent
                    where the log leaves it open: auto (default), tagged, verbatim
+  --session ID     of a database that holds several sessions, judge this one only
   --format F       text (default) or json: one object, see docs/json.md
   --color WHEN     auto (default), always or never
   --help           print this
@@ -68,7 +69,7 @@ func Program() *cli.Program {
 	return &cli.Program{
 		Name: "dsh-verify", Help: help, Run: run,
 		Flags: []ucli.Flag{cli.Option("requests", ""), cli.Switch("strict"), cli.Switch("notes"),
-			cli.Option("limit", "100"), cli.Option("framing", "auto"), cli.Option("format", "text"), cli.ColorFlag()},
+			cli.Option("limit", "100"), cli.Option("framing", "auto"), cli.Option("session", ""), cli.Option("format", "text"), cli.ColorFlag()},
 		Commands: []*cli.Command{
 			{Name: "explain", Run: explain, Flags: []ucli.Flag{cli.ColorFlag()},
 				Help: `dsh-verify explain - say what a rule means and what to do when it is broken
@@ -104,7 +105,7 @@ type judge struct {
 	sum     report.Summary
 	worst   invariants.Severity // of the finding that hint names
 	hint    string              // rule to explain
-	first   string              // path of the first log that can be read
+	first   []string            // command that lists the requests of the first log
 	trouble bool                // a path gave no log at all
 
 	recording io.Reader // of --requests; nil when not given
@@ -156,8 +157,8 @@ func run(c *cli.Call) error {
 	switch {
 	case j.hint != "":
 		next = "dsh-verify explain " + j.hint
-	case j.first != "":
-		next = cli.CommandLine([]string{"dsh-replay", "requests", j.first})
+	case j.first != nil:
+		next = cli.CommandLine(j.first)
 	}
 	if err := j.out.Close(&j.sum, next); err != nil {
 		return err
@@ -215,14 +216,14 @@ func (j *judge) status() cli.Status {
 func (j *judge) path(path string) error {
 	if path == "-" {
 		// Standard input is not ours to close.
-		log, err := logfmt.NewReader(struct{ reader }{j.c.Stdin}, "-", logfmt.Options{})
+		log, err := logfmt.NewReader(struct{ reader }{j.c.Stdin}, "-", logfmt.Options{Session: j.c.Text("session")})
 		if err != nil {
 			return j.unreadable(path, err)
 		}
 		return j.log(log)
 	}
 	before, skipped := j.sum.Logs, j.sum.Skipped
-	opts := logfmt.Options{Skip: func(string, string) { j.sum.Skipped++ }}
+	opts := logfmt.Options{Session: j.c.Text("session"), Skip: func(string, string) { j.sum.Skipped++ }}
 	for log, err := range logfmt.Open(path, opts) {
 		if j.c.Err() != nil {
 			return j.c.Err()
@@ -251,8 +252,12 @@ func (j *judge) path(path string) error {
 type reader interface{ Read([]byte) (int, error) }
 
 func (j *judge) log(log *logfmt.Log) error {
-	if j.first == "" {
-		j.first = log.Path
+	if j.first == nil {
+		j.first = []string{"dsh-replay", "requests"}
+		if log.Container == logfmt.SQLite && log.Header != nil {
+			j.first = append(j.first, "--session", log.Header.ID)
+		}
+		j.first = append(j.first, log.Path)
 	}
 	if j.recording == nil {
 		res, err := invariants.Check(j.c, log, j.opts)
