@@ -44,6 +44,9 @@ type Result struct {
 	Findings   []Finding `json:"findings"`
 	Omitted    []Omitted `json:"omitted,omitempty"` // findings beyond the limit of one rule
 	Recording  *Compared `json:"recording,omitempty"`
+	// Whole marks a result about a directory or an archive, whose logs have results
+	// of their own.
+	Whole bool `json:"whole,omitempty"`
 }
 
 // Requests counts the log's own loop requests by grade.
@@ -102,7 +105,8 @@ type Compared struct {
 // Summary counts the logs of a run.
 type Summary struct {
 	Logs     int64            `json:"logs"`
-	Skipped  int64            `json:"skipped"` // files of directories that are not taken for logs
+	Places   int64            `json:"places,omitempty"` // directories and archives with a result of their own
+	Skipped  int64            `json:"skipped"`          // files of directories that are not taken for logs
 	Verdicts map[string]int64 `json:"verdicts"`
 	Errors   int64            `json:"errors"`
 	Warnings int64            `json:"warnings"`
@@ -121,7 +125,11 @@ func (s *Summary) Tally(r *Result) {
 	if s.Verdicts == nil {
 		s.Verdicts = make(map[string]int64)
 	}
-	s.Logs++
+	if r.Whole {
+		s.Places++
+	} else {
+		s.Logs++
+	}
 	s.Verdicts[r.Verdict]++
 	s.Errors += r.Errors
 	s.Warnings += r.Warnings
@@ -200,6 +208,9 @@ func (v *verifyText) verdict(s string) string {
 }
 
 func (v *verifyText) Result(r *Result) error {
+	if r.Whole && !v.notes && r.Errors+r.Warnings == 0 {
+		return nil
+	}
 	path := ui.Escape(string(r.Path))
 	var facts []string
 	for _, c := range []struct {
@@ -210,7 +221,9 @@ func (v *verifyText) Result(r *Result) error {
 			facts = append(facts, count(c.n, c.word))
 		}
 	}
-	facts = append(facts, count(r.Events, "event"))
+	if !r.Whole {
+		facts = append(facts, count(r.Events, "event"))
+	}
 	if r.Requests != (Requests{}) {
 		facts = append(facts, r.Requests.String())
 	}
@@ -360,6 +373,9 @@ func (v *verifyText) Close(s *Summary, next string) error {
 		}
 	}
 	line := "checked " + count(s.Logs, "log")
+	if s.Places > 0 {
+		line += " and " + count(s.Places, "place")
+	}
 	if s.Skipped > 0 {
 		line += fmt.Sprintf(" (%s passed over)", count(s.Skipped, "other file"))
 	}

@@ -334,15 +334,29 @@ func (c *Context) defect(d *logfmt.Defect) {
 		return
 	}
 	c.defects[d] = true
+	if d.Class == "" && !c.runs(d.Rule) {
+		return
+	}
+	f := finding(d)
+	if c.damaged == nil && d.Class != "" {
+		c.damage()
+	}
+	c.add(f)
+}
+
+// finding gives a defect the form of a finding.
+func finding(d *logfmt.Defect) *Finding {
 	f := &Finding{
 		Rule: d.Rule, Severity: Error, Class: d.Class, Pos: d.Pos, At: d.At,
 		Seq: d.Seq, Turn: -1, Step: -1, Message: printable(d.Message), Hint: printable(d.Hint),
 	}
-	if d.Class == logfmt.Torn {
+	switch d.Class {
+	case logfmt.Torn:
 		f.Severity = Warning
+	case "": // about the place of the log: it weighs what its rule weighs
+		if r := byID[d.Rule]; r != nil {
+			f.Severity = r.Severity
+		}
 	}
-	if c.damaged == nil {
-		c.damage()
-	}
-	c.add(f)
+	return f
 }

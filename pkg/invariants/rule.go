@@ -122,6 +122,7 @@ func init() {
 	register(headerRules...)
 	register(compactionRules...)
 	register(requestRules...)
+	register(rootRules...)
 }
 
 // All returns every rule, by id.

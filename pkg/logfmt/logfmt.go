@@ -43,6 +43,9 @@ const (
 	SQLite Container = "sqlite" // rows of a database (§5)
 	ZIP    Container = "zip"    // an export archive (§1.7)
 	Golden Container = "golden" // a projected repository fixture (SEMANTICS §12)
+
+	// Directory is no form of a log: it holds them.
+	Directory Container = "directory"
 )
 
 // Position is the physical place of an event or a defect.
@@ -74,7 +77,7 @@ const (
 // A Defect is one piece of physical damage, with its place.
 type Defect struct {
 	Rule    string   // stable id of the rule it breaks: LINE-JSON, LINE-ROW, LOG-SEQ, LOG-HEADER, …
-	Class   Class    // what this defect alone makes of the log when it lies in the committed region
+	Class   Class    // what this defect alone makes of the log when it lies in the committed region; "" when it concerns its place, not its bytes
 	File    string   // as given by the caller
 	Pos     Position // of the record; Offset+At is the first wrong byte
 	At      int64    // offset of the first wrong byte within the record; 0 if the whole record is meant

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"iter"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/sqlitedb"
@@ -19,6 +18,10 @@ type Options struct {
 	// Skip, when set, is told of every file in a directory that is not read as a
 	// log, with the reason.
 	Skip func(path, reason string)
+	// Finding, when set, is told what is to be said about a directory (Directory)
+	// or an archive (ZIP) as a whole. What concerns the place of one log is a defect of that log,
+	// without Class.
+	Finding func(place string, c Container, d *Defect)
 	// Session, when set, is the id of the one session to be read from a database
 	// that holds several.
 	Session string
@@ -34,6 +37,10 @@ type Log struct {
 	// Of a log in a database.
 	Session  string    // id of the session; known even when there is no header
 	Database *Database // nil when the database could not be used at all
+
+	// Sidecar is the summary beside a log of June 2026, when the log was found in a
+	// session root; see ReadSummary.
+	Sidecar *Summary
 
 	scan     scanner
 	opening  []*Defect // found before the first event
@@ -218,10 +225,11 @@ func openEach(path string, o Options, yield func(*Log, error) bool) bool {
 }
 
 // Open yields every log at path: the one in a file or on standard input ("-"),
-// or those in the files named session*.jsonl[.zstd] of a directory and the directories
-// in it, in order of their names. An error stands for a path or log that could
-// not be opened; the iteration goes on behind it. A log is closed when its step
-// ends.
+// or those of a directory and the directories in it, in order of their names. A
+// directory that holds project directories or buckets is read as a session root
+// (PHYSICAL §1); any other gives its files named session*.jsonl[.zstd], its session
+// databases and its exports. An error stands for a path or log that could not be
+// opened; the iteration goes on behind it. A log is closed when its step ends.
 func Open(path string, o Options) iter.Seq2[*Log, error] {
 	return func(yield func(*Log, error) bool) {
 		if path == "-" {
@@ -237,42 +245,7 @@ func Open(path string, o Options) iter.Seq2[*Log, error] {
 			openEach(path, o, yield)
 			return
 		}
-		skip := func(p, reason string) {
-			if o.Skip != nil {
-				o.Skip(p, reason)
-			}
-		}
-		root := path
-		// WalkDir does not follow a link given as its root; a trailing slash does.
-		if ls, err := os.Lstat(path); err == nil && ls.Mode()&fs.ModeSymlink != 0 {
-			root = path + string(filepath.Separator)
-		}
-		filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				if !yield(nil, err) {
-					return fs.SkipAll
-				}
-				if d != nil && d.IsDir() {
-					return fs.SkipDir
-				}
-			case d.IsDir():
-				// Left behind by a crash while a directory was made (PHYSICAL §1.6).
-				if strings.HasPrefix(d.Name(), ".dsh-mkdir-") {
-					skip(p, "staging directory")
-					return fs.SkipDir
-				}
-			case !d.Type().IsRegular():
-				skip(p, "not a regular file")
-			case !isLogName(d.Name()):
-				skip(p, "not named session*.jsonl or session*.jsonl.zstd")
-			default:
-				if !openEach(p, o, yield) {
-					return fs.SkipAll
-				}
-			}
-			return nil
-		})
+		walk(path, o, yield)
 	}
 }
 

@@ -130,12 +130,16 @@ options:
                   not see them
 ` + common + exits},
 			{Name: "session", Run: runSession,
-				Flags: []ucli.Flag{session, cli.ColorFlag()},
+				Flags: []ucli.Flag{cli.Switch("meta"), session, cli.ColorFlag()},
 				Help: `dsh-replay session - print the header record of the log as it is stored
 
 usage: dsh-replay session [options] LOG
 
 options:
+  --meta          print the summary that harnesses of June 2026 kept beside the
+                  log instead, {"updatedAt":MS,"title":...,"firstPrompt":...,
+                  "source":"sidecar"}; source is database where the log lies in
+                  one, and header where there is none: then updatedAt is createdAt
 ` + common + exits},
 		},
 	}

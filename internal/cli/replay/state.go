@@ -6,11 +6,13 @@ import (
 	"io"
 	"math"
 	"os"
+	"strconv"
 
 	"golang.org/x/term"
 
 	"github.com/dsh-audit/dsh-audit/internal/cli"
 	"github.com/dsh-audit/dsh-audit/internal/cli/source"
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 	"github.com/dsh-audit/dsh-audit/internal/ui"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
@@ -178,12 +180,52 @@ func runSession(c *cli.Call) error {
 		return err
 	}
 	defer log.Close()
+	if c.Bool("meta") {
+		return printSummary(c, log)
+	}
 	if log.Header != nil && log.Header.Raw != nil {
 		if err := writeJSONLine(c.Out, log.Header.Raw); err != nil {
 			return err
 		}
 	}
 	// Only the header is read: what opening found is all there is to say.
+	var damage source.Damage
+	for _, d := range log.Defects() {
+		damage.Add(d)
+	}
+	return damage.Status(c, log)
+}
+
+// printSummary prints the summary of a session, in the key order of the file the
+// harness wrote.
+func printSummary(c *cli.Call, log *logfmt.Log) error {
+	sum, err := log.ReadSummary()
+	if err != nil {
+		return cli.Fail(cli.Found, fmt.Errorf("%s: %w", log.Path, err),
+			"nothing in it is needed: for the header record, run: "+cli.CommandLine([]string{"dsh-replay", "session", log.Path}))
+	}
+	from := "sidecar"
+	switch {
+	case log.Database != nil && sum != nil:
+		from = "database"
+	case sum == nil && log.Header != nil:
+		sum, from = &logfmt.Summary{UpdatedAt: log.Header.CreatedAt}, "header"
+	}
+	if sum != nil {
+		line := append([]byte(`{"updatedAt":`), strconv.FormatInt(sum.UpdatedAt, 10)...)
+		for _, m := range []struct {
+			key string
+			val *string
+		}{{"title", sum.Title}, {"firstPrompt", sum.FirstPrompt}, {"source", &from}} {
+			if m.val != nil {
+				line = append(append(append(line, `,"`...), m.key...), `":`...)
+				line = jsjson.AppendQuote(line, *m.val)
+			}
+		}
+		if err := writeJSONLine(c.Out, append(line, '}')); err != nil {
+			return err
+		}
+	}
 	var damage source.Damage
 	for _, d := range log.Defects() {
 		damage.Add(d)

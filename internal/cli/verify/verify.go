@@ -26,9 +26,11 @@ usage: dsh-verify [options] PATH ...
        dsh-verify explain RULE
        dsh-verify rules
 
-PATH is a log, "-" for standard input, or a directory: then every file in it that
-is named session*.jsonl. Logs are only read, never changed. A file named like a
-command is written ./rules.
+PATH is a log, "-" for standard input, or a directory. A session root is judged
+as the harness reads it, with the place of every log in it; any other directory
+gives every file in it that is named session*.jsonl, every session database and
+every export. Logs are only read, never changed. A file named like a command is
+written ./rules.
 
 verdicts, the best first:
   ok           nothing wrong was found
@@ -223,7 +225,14 @@ func (j *judge) path(path string) error {
 		return j.log(log)
 	}
 	before, skipped := j.sum.Logs, j.sum.Skipped
-	opts := logfmt.Options{Session: j.c.Text("session"), Skip: func(string, string) { j.sum.Skipped++ }}
+	var places places
+	opts := logfmt.Options{
+		Session: j.c.Text("session"),
+		Skip:    func(string, string) { j.sum.Skipped++ },
+		Finding: func(place string, c logfmt.Container, d *logfmt.Defect) {
+			places.at(place, c, j.opts).Add(d)
+		},
+	}
 	for log, err := range logfmt.Open(path, opts) {
 		if j.c.Err() != nil {
 			return j.c.Err()
@@ -237,9 +246,14 @@ func (j *judge) path(path string) error {
 			return err
 		}
 	}
+	for _, p := range places {
+		if err := j.place(p.root.Result()); err != nil {
+			return err
+		}
+	}
 	if j.sum.Logs == before {
 		j.trouble = true
-		msg := path + ": no file in this directory is named session*.jsonl"
+		msg := path + ": no file in this directory is named session*.jsonl, or is a session database or an export"
 		if n := j.sum.Skipped - skipped; n > 0 {
 			msg += fmt.Sprintf(" (%d others passed over)", n)
 		}
@@ -250,6 +264,27 @@ func (j *judge) path(path string) error {
 }
 
 type reader interface{ Read([]byte) (int, error) }
+
+// places are the directories and archives of one operand about which something
+// is to be said, in order of appearance.
+type places []struct {
+	path string
+	root *invariants.Root
+}
+
+func (p *places) at(path string, c logfmt.Container, opts invariants.Options) *invariants.Root {
+	for i := len(*p) - 1; i >= 0; i-- {
+		if (*p)[i].path == path {
+			return (*p)[i].root
+		}
+	}
+	r := invariants.NewRoot(path, c, opts)
+	*p = append(*p, struct {
+		path string
+		root *invariants.Root
+	}{path, r})
+	return r
+}
 
 func (j *judge) log(log *logfmt.Log) error {
 	if j.first == nil {
@@ -342,6 +377,17 @@ func add(res *invariants.Result, cmp *invariants.Comparison) {
 func (j *judge) result(res *invariants.Result, cmp *report.Compared) error {
 	r := convert(res)
 	r.Recording = cmp
+	return j.print(res, r)
+}
+
+// place prints the verdict on a directory or an archive as a whole.
+func (j *judge) place(res *invariants.Result) error {
+	r := convert(res)
+	r.Whole = true
+	return j.print(res, r)
+}
+
+func (j *judge) print(res *invariants.Result, r *report.Result) error {
 	j.sum.Tally(r)
 	for _, f := range res.Findings {
 		if f.Severity != invariants.Note && (j.hint == "" || f.Severity > j.worst) {

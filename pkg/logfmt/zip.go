@@ -1,0 +1,3 @@
+package logfmt
+
+func notExport(path, name string) string { return "a ZIP archive" }
