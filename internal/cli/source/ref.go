@@ -89,6 +89,9 @@ func Find(c *cli.Call, log *logfmt.Log, opts fold.Options, ref *Ref) (found *fol
 			}
 		}
 	}
+	if c.Err() != nil {
+		return nil, nil, c.Err()
+	}
 	status = damage.Status(c, log)
 	if code := cli.StatusOf(status); code >= cli.Trouble && len(matches) == 0 {
 		return nil, nil, status
