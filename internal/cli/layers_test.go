@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"pkg/logfmt":          {"internal/jsjson", "internal/zframe", "internal/sqlitedb"},
 	"pkg/fold":            {"pkg/logfmt"},
 	"pkg/load":            {"pkg/fold"},
-	"pkg/invariants":      {"pkg/fold"},
+	"pkg/invariants":      {"pkg/load"},
 	"pkg/drift":           {"internal/jsjson"},
 	"internal/report":     {"internal/ui", "internal/jsjson", "pkg/drift"},
 	"internal/cli":        {"internal/ui"},

@@ -1,0 +1,49 @@
+package invariants
+
+import (
+	"github.com/dsh-audit/dsh-audit/pkg/load"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+const ruleRefused = "LOAD-REFUSED"
+
+// load takes the next event of the log, and lets the newest harness have a look at
+// it. With AsLoaded it is that harness's event that is judged.
+func (c *Context) load(e *logfmt.Event) {
+	c.header()
+	if c.loader == nil {
+		c.event(e)
+		return
+	}
+	held := c.loader.Add(e)
+	switch {
+	case !c.opts.AsLoaded, c.loader.Refused():
+		// What is refused is held by nobody, and best understood as it stands.
+		c.event(e)
+	case held != nil:
+		c.event(held)
+	}
+}
+
+// loaded concludes what the newest harness makes of the log.
+func (c *Context) loaded() {
+	if c.loader == nil {
+		return
+	}
+	o := c.loader.End(c.log)
+	if c.opts.AsLoaded {
+		for _, e := range o.Closers {
+			c.event(e)
+		}
+	}
+	r := o.Refusal
+	if r == nil || o.Unjudged != "" || !c.runs(ruleRefused) {
+		return
+	}
+	c.rule = byID[ruleRefused]
+	f := c.ReportAt(Place{Pos: r.Pos, Seq: r.Seq, Turn: -1, Step: -1}, r.Path, "the harness of %s refuses the log: %s", load.Date, printable(r.Message))
+	if c.opts.AsLoaded {
+		f.Severity = Error
+	}
+	c.rule = nil
+}
