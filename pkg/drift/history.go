@@ -444,7 +444,6 @@ type Sent struct {
 type Tracker struct {
 	History *History
 	fold    *fold.Fold
-	times   map[int64]int64 // of the first chunk of the open attempt
 	usage   []byte
 	usageAt int64
 	chunkAt int64 // seq of the first chunk since the last request

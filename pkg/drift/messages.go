@@ -268,9 +268,7 @@ func changedMessage(kind MessageKind, a, b [][]byte, i, j int) MessageChange {
 		return c
 	}
 	c.Blocks = compareBlocks(contentA, contentB)
-	for _, v := range CompareValues(without(c.Old, "content"), without(c.New, "content")) {
-		c.Values = append(c.Values, v)
-	}
+	c.Values = append(c.Values, CompareValues(without(c.Old, "content"), without(c.New, "content"))...)
 	if len(c.Blocks)+len(c.Values) == 0 {
 		c.Values = []ValueChange{{Kind: ValueKeyOrder, A: c.Old, B: c.New}}
 	}
