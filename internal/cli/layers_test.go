@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"internal/report":     {"internal/ui", "internal/jsjson", "pkg/drift"},
 	"internal/cli":        {"internal/ui"},
 	"internal/cli/source": {"internal/cli", "pkg/fold"},
-	"internal/cli/replay": {"internal/cli/source", "internal/report", "pkg/drift"},
+	"internal/cli/replay": {"internal/cli/source", "internal/report", "pkg/load", "pkg/drift"},
 	"internal/cli/verify": {"internal/cli/source", "internal/report", "pkg/invariants"},
 	"internal/cli/diff":   {"internal/cli/source", "internal/report", "pkg/drift"},
 	"cmd/dsh-replay":      {"internal/cli/replay"},

@@ -91,6 +91,7 @@ type Context struct {
 
 	fold     *folder
 	loader   *load.Loader // nil when nobody asks what a load makes of the log
+	refused  bool         // judged as loaded, and not loaded
 	counts   RequestCounts
 	tailOpen bool
 }

@@ -146,6 +146,9 @@ func (c *Context) finish() *Result {
 		r.checker.End(c)
 	}
 	c.rule = nil
+	if c.refused {
+		c.nothing()
+	}
 	res := &Result{
 		Path:       c.log.Path,
 		Container:  c.log.Container,

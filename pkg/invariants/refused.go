@@ -17,8 +17,7 @@ func (c *Context) load(e *logfmt.Event) {
 	}
 	held := c.loader.Add(e)
 	switch {
-	case !c.opts.AsLoaded, c.loader.Refused():
-		// What is refused is held by nobody, and best understood as it stands.
+	case !c.opts.AsLoaded:
 		c.event(e)
 	case held != nil:
 		c.event(held)
@@ -37,6 +36,7 @@ func (c *Context) loaded() {
 		}
 	}
 	r := o.Refusal
+	c.refused = c.opts.AsLoaded && r != nil
 	if r == nil || o.Unjudged != "" || !c.runs(ruleRefused) {
 		return
 	}
@@ -44,6 +44,27 @@ func (c *Context) loaded() {
 	f := c.ReportAt(Place{Pos: r.Pos, Seq: r.Seq, Turn: -1, Step: -1}, r.Path, "the harness of %s refuses the log: %s", load.Date, printable(r.Message))
 	if c.opts.AsLoaded {
 		f.Severity = Error
+		if r.Unsupported && c.log.Class() == logfmt.Unsupported {
+			f.Class = logfmt.Unsupported // which is all that can be said of it
+		}
 	}
 	c.rule = nil
+}
+
+// nothing forgets what was found in events that no harness holds: a log that is
+// refused has no meaning to be judged, only stored bytes.
+func (c *Context) nothing() {
+	c.counts = RequestCounts{}
+	c.tailOpen = false
+	for id, b := range c.found {
+		kept := b.kept[:0]
+		for _, f := range b.kept {
+			if f.Class != "" || id == ruleRefused {
+				kept = append(kept, f)
+			}
+		}
+		if b.kept = kept; len(kept) == 0 {
+			delete(c.found, id)
+		}
+	}
 }

@@ -178,9 +178,6 @@ func (l *Loader) Add(e *logfmt.Event) *logfmt.Event {
 	return up
 }
 
-// Refused reports whether the log is refused for what was seen of it so far.
-func (l *Loader) Refused() bool { return l.refusal() != nil || l.retired != [3]*Refusal{} }
-
 // admit makes the checks that follow the upgrade.
 func (l *Loader) admit(e *logfmt.Event) {
 	if err := fold.CheckMessageShape(e); err != nil {

@@ -54,6 +54,10 @@ func runRequests(c *cli.Call) error {
 		return err
 	}
 	defer log.Close()
+	v := newView(c, log)
+	if err := v.ahead(c); err != nil {
+		return err
+	}
 	session := ""
 	if log.Header != nil {
 		session = log.Header.ID
@@ -85,7 +89,7 @@ func runRequests(c *cli.Call) error {
 		return nil
 	}
 	n := 0
-	for e, d := range log.Events() {
+	for e, d := range v.events() {
 		if n++; n&1023 == 0 && c.Err() != nil {
 			return c.Err()
 		}

@@ -45,6 +45,9 @@ verdicts, the best first:
 options:
   --requests FILE  compare the one log with a recording of what was sent, lines
                    of {"turn":T,"step":S,"request":BODY}
+  --as-loaded      judge each log as the harness of 2026-08-21 holds it after
+                   loading; that it refuses one is an error then, not a note,
+                   and nothing else in it is judged
   --strict         end with 1 for warn, open and torn too
   --notes          also list notes, which never change a verdict
   --limit N        list at most N findings of one rule (100); the rest is counted
@@ -70,7 +73,7 @@ example: dsh-verify goldens/sound
 func Program() *cli.Program {
 	return &cli.Program{
 		Name: "dsh-verify", Help: help, Run: run,
-		Flags: []ucli.Flag{cli.Option("requests", ""), cli.Switch("strict"), cli.Switch("notes"),
+		Flags: []ucli.Flag{cli.Option("requests", ""), cli.Switch("as-loaded"), cli.Switch("strict"), cli.Switch("notes"),
 			cli.Option("limit", "100"), cli.Option("framing", "auto"), cli.Option("session", ""), cli.Option("format", "text"), cli.ColorFlag()},
 		Commands: []*cli.Command{
 			{Name: "explain", Run: explain, Flags: []ucli.Flag{cli.ColorFlag()},
@@ -127,6 +130,7 @@ func run(c *cli.Call) error {
 		return cli.Usage(fmt.Sprintf("--limit: %q is not a number from 1", c.Text("limit")))
 	}
 	j.opts.MaxPerRule = int(limit)
+	j.opts.AsLoaded = c.Bool("as-loaded")
 	framing, err := c.Choice("framing", "auto", "tagged", "verbatim")
 	if err != nil {
 		return err
