@@ -83,7 +83,7 @@ func rootLog(id, cwd string) string {
 
 func TestRootVerdicts(t *testing.T) {
 	early := `{"type":"session","version":1,"id":"a","createdAt":1000,"cwd":"/srv/app"}` + "\n" +
-		`{"type":"turn/start","seq":0,"time":1001,"data":{"turn":1,"trigger":{"kind":"user"}}}` + "\n" +
+		`{"type":"turn/start","seq":0,"time":1001,"data":{"turn":1,"trigger":{"kind":"message","source":{"kind":"user"}}}}` + "\n" +
 		`{"type":"turn/end","seq":1,"time":1002,"data":{"turn":1,"reason":{"kind":"completed"}}}` + "\n"
 	for _, c := range []struct {
 		name  string
