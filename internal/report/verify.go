@@ -227,7 +227,11 @@ func (v *verifyText) Result(r *Result) error {
 	if r.Requests != (Requests{}) {
 		facts = append(facts, r.Requests.String())
 	}
-	if err := writeString(v.w, v.pal.Head(path), ": ", v.verdict(r.Verdict), ": ", meanings[r.Verdict],
+	name := path
+	if r.Container == "sqlite" {
+		name += " (session " + ui.Escape(string(r.Session)) + ")" // a database may hold several
+	}
+	if err := writeString(v.w, v.pal.Head(name), ": ", v.verdict(r.Verdict), ": ", meanings[r.Verdict],
 		"; ", strings.Join(facts, ", "), "\n"); err != nil {
 		return err
 	}

@@ -69,7 +69,11 @@ func brief(d *Diff) string {
 			add("system %s>%s", s.A, s.B)
 		}
 		for _, l := range s.Lines {
-			add("system %c%q", " -+"[l.Op], l.Text)
+			if l.Op == Edit {
+				add("system ~%q%q", l.Text, l.New)
+			} else {
+				add("system %c%q", " -+"[l.Op], l.Text)
+			}
 		}
 	}
 	for _, x := range d.Tools.Added {
@@ -79,7 +83,7 @@ func brief(d *Diff) string {
 		add("tool -%s@%d", x.Name, x.Index)
 	}
 	for _, x := range d.Tools.Changed {
-		add("tool ~%s@%d>%d %s+%d", x.Name, x.IndexA, x.IndexB, x.At.Path, x.At.Offset)
+		add("tool ~%s@%d>%d %s+%d %s", x.Name, x.IndexA, x.IndexB, x.At.Path, x.At.Offset, briefValues(x.Values))
 	}
 	for _, x := range d.Tools.Moved {
 		add("tool >%s@%d", x.Name, x.Index)
@@ -92,10 +96,32 @@ func brief(d *Diff) string {
 		s := fmt.Sprintf("%s %d>%d", c.Kind, c.A, c.B)
 		if c.At != nil {
 			s += fmt.Sprintf(" %s+%d", c.At.Path, c.At.Offset)
+			if len(c.Values) > 0 {
+				s += " " + briefValues(c.Values)
+			}
+		}
+		for _, b := range c.Blocks {
+			s += fmt.Sprintf(" block %s %d>%d", b.Kind, b.A, b.B)
+			if len(b.Values) > 0 {
+				s += " " + briefValues(b.Values)
+			}
 		}
 		add("%s", s)
 	}
 	return strings.Join(w, "; ")
+}
+
+func briefValues(list []ValueChange) string {
+	var w []string
+	for _, v := range list {
+		switch v.Kind {
+		case ValueKeyOrder, ValueReordered:
+			w = append(w, fmt.Sprintf("%s %s", v.Kind, v.Path))
+		default:
+			w = append(w, fmt.Sprintf("%s:%s>%s", v.Path, v.A, v.B))
+		}
+	}
+	return "(" + strings.Join(w, ", ") + ")"
 }
 
 func TestCompare(t *testing.T) {
@@ -105,16 +131,28 @@ func TestCompare(t *testing.T) {
 	}
 	tests := []struct{ name, a, b, want string }{
 		{"same", body("", m1), body("", m1), "same; extends; kept 1"},
-		{"extends", body("", m1), body("", m1, m2, m3), "at 54 messages; extends; kept 1; added -1>1; added -1>2"},
+		{"extends", body("", m1), body("", m1, m2, m3), "at 54 messages; extends; kept 1; appended -1>1; appended -1>2"},
 		{"shorter", body("", m1, m2), body("", m1), "at 54 messages; kept 1; dropped 1>-1"},
-		{"no messages yet", body(""), body("", m1), "at 25 messages[0]; extends; kept 0; added -1>0"},
+		{"no messages yet", body(""), body("", m1), "at 25 messages[0]; extends; kept 0; appended -1>0"},
 		{"changed by place", body("", m1, m2), body("", m1, `{"role":"assistant","content":"4"}`),
-			"at 86 messages[1].content; kept 1; changed 1>1 content+31"},
+			`at 86 messages[1].content; kept 1; edited 1>1 content+31 (content:"2">"4")`},
 		{"another role is another message", body("", m1), body("", `{"role":"assistant","content":"1"}`),
-			"at 34 messages[0].role; kept 0; dropped 0>-1; added -1>0"},
+			"at 34 messages[0].role; kept 0; dropped 0>-1; appended -1>0"},
 		{"changed by id", body("", `{"id":"a","t":1}`, `{"id":"b","t":1}`), body("", `{"id":"b","t":2}`, `{"id":"c","t":1}`),
-			"at 32 messages[0].id; kept 0; dropped 0>-1; changed 1>0 t+14; added -1>1"},
-		{"replaced in the middle", body("", m1, m2, m3), body("", m1, `{"id":"x"}`, m3), "at 57 messages[1]; kept 2; dropped 1>-1; added -1>1"},
+			"at 32 messages[0].id; kept 0; dropped 0>-1; edited 1>0 t+14 (t:1>2); appended -1>1"},
+		{"replaced in the middle", body("", m1, m2, m3), body("", m1, `{"id":"x"}`, m3), "at 57 messages[1]; kept 2; dropped 1>-1; inserted -1>1"},
+		{"moved", body("", `{"id":"a"}`, `{"id":"b"}`, `{"id":"c"}`), body("", `{"id":"b"}`, `{"id":"c"}`, `{"id":"a"}`),
+			"at 32 messages[0].id; kept 2; reordered 0>2"},
+		{"moved and edited", body("", `{"id":"a","t":1}`, `{"id":"b"}`, `{"id":"c"}`), body("", `{"id":"b"}`, `{"id":"c"}`, `{"id":"a","t":2}`),
+			"at 32 messages[0].id; kept 2; reordered 0>2 t+14 (t:1>2)"},
+		{"one id twice", body("", `{"id":"a","t":1}`, `{"id":"a","t":2}`), body("", `{"id":"a","t":2}`),
+			"at 39 messages[0].t; kept 1; dropped 0>-1"},
+		{"blocks", body("", `{"id":"a","content":[{"type":"text","text":"x"},{"type":"tool-call","id":"1"},{"type":"text","text":"z"}],"n":1}`),
+			body("", `{"id":"a","content":[{"type":"text","text":"y"},{"type":"text","text":"z"},{"type":"reasoning","text":"r"}],"n":2}`),
+			"at 69 messages[0].content[0].text; kept 0; edited 0>0 content[0].text+44 (n:1>2)" +
+				` block changed 0>0 (text:"x">"y") block dropped 1>-1 block added -1>2`},
+		{"order of members in a message", body("", `{"id":"a","content":[]}`), body("", `{"content":[],"id":"a"}`),
+			"at 27 messages[0]; kept 0; edited 0>0 +2 (key-order )"},
 		{"config", `{"model":"m","maxTokens":5,"messages":[]}`, `{"model":"n","messages":[],"stop":[]}`,
 			`at 10 model; config model "m">"n"; config maxTokens 5>; config stop >[]; kept 0`},
 		{"config order", `{"provider":"p","model":"m","messages":[]}`, `{"model":"m","provider":"p","messages":[]}`,
@@ -128,18 +166,25 @@ func TestCompare(t *testing.T) {
 		{"system is empty", body(""), body(`,"system":""`), `at 26 ; system +[""]; kept 0`},
 		{"system is no text", body(`,"system":1`), body(`,"system":"a"`), `at 36 system; system 1>"a"; kept 0`},
 		{"bad text differs", body(`,"system":"x\ud800y"`), body(`,"system":"x\ud801y"`),
-			"at 43 system; system -[\"x\\xed\\xa0\\x80y\"]; system +[\"x\\xed\\xa0\\x81y\"]; kept 0"},
+			"at 43 system; system ~[\"x\\xed\\xa0\\x80y\"][\"x\\xed\\xa0\\x81y\"]; kept 0"},
 		{"tools", body(`,"tools":[{"name":"a"},{"name":"b","d":1},{"name":"c"},{"name":"d"}]`),
 			body(`,"tools":[{"name":"d"},{"name":"b","d":2},{"name":"c"},{"name":"e"}]`),
-			"at 45 tools[0].name; tool +e@3; tool -a@0; tool ~b@1>1 d+16; tool >d@0; kept 0"},
+			"at 45 tools[0].name; tool +e@3; tool -a@0; tool ~b@1>1 d+16 (d:1>2); tool >d@0; kept 0"},
+		{"schema", body(`,"tools":[{"name":"a","parameters":{"properties":{"x":{"type":"string"},"y":{"type":"number"}},"required":["x","y"],"enum":["p","q"]}}]`),
+			body(`,"tools":[{"name":"a","parameters":{"properties":{"x":{"type":"string","minLength":1},"z z":{}},"required":["y","x"],"enum":["p","r","s"]}}]`),
+			`at 96 tools[0].parameters.properties.x; tool ~a@0>0 parameters.properties.x+60 (parameters.properties.y:{"type":"number"}>, ` +
+				`parameters.properties.x.minLength:>1, parameters.properties["z z"]:>{}, reordered parameters.required, ` +
+				`parameters.enum[1]:"q">, parameters.enum[1]:>"r", parameters.enum[2]:>"s"); kept 0`},
+		{"key order in a tool", body(`,"tools":[{"name":"a","d":1}]`), body(`,"tools":[{"d":1,"name":"a"}]`),
+			"at 38 tools[0]; tool ~a@0>0 +2 (key-order ); kept 0"},
 		{"tools of one name", body(`,"tools":[{"name":"a","d":1},{"name":"a","d":2}]`), body(`,"tools":[{"name":"a","d":1}]`),
 			"at 54 tools; tool -a@1; kept 0"},
-		{"tools without a name", body(`,"tools":[{"d":1},7]`), body(`,"tools":[{"d":1},8]`), "at 44 tools[1]; tool ~@1>1 +0; kept 0"},
+		{"tools without a name", body(`,"tools":[{"d":1},7]`), body(`,"tools":[{"d":1},8]`), "at 44 tools[1]; tool ~@1>1 +0 (:7>8); kept 0"},
 		{"empty tools", body(""), body(`,"tools":[]`), "at 26 ; tools >[]; kept 0"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := brief(Compare(mustParse(t, tt.a), mustParse(t, tt.b)))
+			got := brief(Compare(mustParse(t, tt.a), mustParse(t, tt.b), 0))
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}

@@ -13,6 +13,7 @@ const (
 	Keep Op = iota
 	Drop
 	Add
+	Edit // of lines: the same line with other words
 )
 
 // run is n items of A (Keep, Drop) or of B (Add).

@@ -92,6 +92,13 @@ func (r *Request) Nodes() []*Node { return r.body.snap.nodes }
 // not among them.
 func (r *Request) Messages() iter.Seq2[*Node, []byte] { return r.body.messages() }
 
+// Frame is the body without the messages of the surface: what stands before them,
+// up to the bracket that opens the list or the last message of the header's
+// prefix, and what stands behind them, from the bracket that closes it.
+func (r *Request) Frame() (head, tail []byte) {
+	return r.body.head, bytes.Join(r.body.tail, nil)
+}
+
 // Len is the length of the body in bytes.
 func (r *Request) Len() int64 {
 	b := r.body

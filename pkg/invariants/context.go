@@ -8,6 +8,7 @@ import (
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/load"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -92,6 +93,8 @@ type Context struct {
 	last    Place // of the last event
 
 	fold     *folder
+	loader   *load.Loader // nil when nobody asks what a load makes of the log
+	refused  bool         // judged as loaded, and not loaded
 	counts   RequestCounts
 	tailOpen bool
 }
@@ -170,6 +173,9 @@ func (c *Context) header() {
 	c.eras = c.Builds.Eras()
 	c.ranges = append(c.ranges, c.Builds)
 	c.fold = newFolder(c)
+	if c.opts.AsLoaded || c.gen == nil && c.runs(ruleRefused) {
+		c.loader = load.New(c.log.Header, load.Options{})
+	}
 	if c.rule = byID["LOG-HEADER"]; c.log.Header != nil && c.runs(c.rule.ID) {
 		checkHeaderRecord(c)
 	}

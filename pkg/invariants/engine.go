@@ -76,6 +76,9 @@ type Options struct {
 	MaxPerRule int                  // findings kept of one rule; 0 means 100
 	Rules      func(id string) bool // rules to run; nil means all
 	Fold       fold.Options         // what settles what the log leaves open
+	// AsLoaded judges the log as the newest harness holds it after loading: its
+	// events upgraded, its torn tail dropped, its open turn closed.
+	AsLoaded bool
 	// Request is called for every request of the log, in order of dispatch,
 	// candidates and inherited ones included. The request is valid during the call.
 	Request func(*fold.Request)
@@ -118,7 +121,7 @@ func Check(ctx context.Context, log *logfmt.Log, opts Options) (*Result, error) 
 			c.defect(d)
 			continue
 		}
-		c.event(e)
+		c.load(e)
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -135,6 +138,7 @@ func (c *Context) finish() *Result {
 	for _, d := range c.log.Defects() {
 		c.defect(d)
 	}
+	c.loaded()
 	c.fold.end()
 	c.closeState()
 	for _, r := range c.running {
@@ -142,6 +146,9 @@ func (c *Context) finish() *Result {
 		r.checker.End(c)
 	}
 	c.rule = nil
+	if c.refused {
+		c.nothing()
+	}
 	res := &Result{
 		Path:       c.log.Path,
 		Container:  c.log.Container,
@@ -338,7 +345,7 @@ func (c *Context) defect(d *logfmt.Defect) {
 		return
 	}
 	f := finding(d)
-	if c.damaged == nil && d.Class != "" {
+	if c.damaged == nil && d.Class != "" && !c.opts.AsLoaded {
 		c.damage()
 	}
 	c.add(f)

@@ -32,7 +32,7 @@ func TestGenerationName(t *testing.T) {
 		{"session.jsonl", "4", "violations LOG-GENERATION the name of the file says generation 0, its header 4; the harness refuses the log"},
 		{"session.v4.jsonl", "3", "violations LOG-GENERATION the name of the file says generation 4, its header 3; the harness refuses the log"},
 		{"session.v1.jsonl", "0", "violations LOG-GENERATION the name of the file says generation 1, its header 0; the harness refuses the log"},
-		{"session.jsonl", "5", "unsupported LOG-FORMAT format version 5: this build reads generations 0 to 4"},
+		{"session.jsonl", "5", "unsupported LOG-FORMAT format version 5: this build reads generations 0 to 4 LOAD-REFUSED the harness of 2026-08-21 refuses the log: it takes format version 5 for a later one than the 0 that it reads"},
 	} {
 		file := filepath.Join(t.TempDir(), c.name)
 		if err := os.WriteFile(file, []byte(head(c.version)), 0o600); err != nil {

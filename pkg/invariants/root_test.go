@@ -83,7 +83,7 @@ func rootLog(id, cwd string) string {
 
 func TestRootVerdicts(t *testing.T) {
 	early := `{"type":"session","version":1,"id":"a","createdAt":1000,"cwd":"/srv/app"}` + "\n" +
-		`{"type":"turn/start","seq":0,"time":1001,"data":{"turn":1,"trigger":{"kind":"user"}}}` + "\n" +
+		`{"type":"turn/start","seq":0,"time":1001,"data":{"turn":1,"trigger":{"kind":"message","source":{"kind":"user"}}}}` + "\n" +
 		`{"type":"turn/end","seq":1,"time":1002,"data":{"turn":1,"reason":{"kind":"completed"}}}` + "\n"
 	for _, c := range []struct {
 		name  string
@@ -136,7 +136,7 @@ func TestRootVerdicts(t *testing.T) {
 			"cwd-dae668e4084f/a.summary.json": `{"updatedAt":1001}`,
 		}, Options{}, []string{
 			"jsonl cwd-dae668e4084f/a.jsonl: ok",
-			"  LOG-REFUSED note: the newest harness takes header version 1 for a later format and refuses the log, which is older",
+			"  LOAD-REFUSED note: the harness of 2026-08-21 refuses the log: it takes format version 1 for a later one than the 0 that it reads, although builds of 06-17 to 06-21 wrote it",
 			"  ROOT-SIDECAR note: the summary beside the log was last updated at 1001, before this event of 1002",
 			"directory .: ok",
 			"  ROOT-FLAT note: the root has the flat layout of builds before 07-25: 1 log; later ones refuse it",
@@ -147,7 +147,7 @@ func TestRootVerdicts(t *testing.T) {
 		}, Options{}, []string{
 			"jsonl cwd-dae668e4084e/a.jsonl: warn",
 			"  ROOT-BUCKET warning: the log lies at cwd-dae668e4084e/a, its header puts it at cwd-dae668e4084f/a",
-			"  LOG-REFUSED note: the newest harness takes header version 1 for a later format and refuses the log, which is older",
+			"  LOAD-REFUSED note: the harness of 2026-08-21 refuses the log: it takes format version 1 for a later one than the 0 that it reads, although builds of 06-17 to 06-21 wrote it",
 			"directory .: ok",
 			"  ROOT-FLAT note: the root has the flat layout of builds before 07-25: 1 log; later ones refuse it",
 		}},

@@ -65,12 +65,11 @@ var logRules = []*Rule{
 		New:    func() Checker { return new(timeChecker) },
 	},
 	{
-		ID: "LOG-REFUSED", Severity: Note, Spec: "PHYSICAL §2.2, §6.1, §6.2, §7.3",
+		ID: ruleRefused, Severity: Note, Spec: "PHYSICAL §2.2, §5.1, §6, §7",
 		Title:  "the newest harness of the generation loads the log",
-		Text:   "The log keeps to the rules of its own time, and the newest build that reads this generation still refuses it, because it holds a shape that was dropped without an importer.",
-		How:    "The session is old.",
-		Advice: "Nothing is wrong with the log. To continue the session use a build of its time; dsh-replay shows it as it is.",
-		New:    func() Checker { return new(refusedChecker) },
+		Text:   "The harness of 2026-08-21, the newest that reads this generation, admits a log only whole: its bytes, its header, every event by the shapes of that day, those of older dialects by what it upgrades them to. An old log can be sound and still be refused, because it holds a shape that was dropped without an importer.",
+		How:    "The session is older than an importer reaches, or another rule is broken as well: then that finding says what to do.",
+		Advice: "Where this note stands alone nothing is wrong with the log. To continue the session use a build of its time; dsh-replay shows it as it is. With --as-loaded the log is judged as that harness would hold it, and this note is an error.",
 	},
 	{
 		ID: "LINE-JSON", Severity: Error, Spec: "PHYSICAL §2.5, §2.6, §9.2",
@@ -345,58 +344,3 @@ func (t *timeChecker) Event(c *Context, e *logfmt.Event) {
 }
 
 func (t *timeChecker) End(*Context) {}
-
-// refusedChecker notes why the newest build would not load the log.
-type refusedChecker struct {
-	at       Place
-	why      string
-	unmarked Place // the first message without surfaceOp
-	bare     bool
-}
-
-func (r *refusedChecker) Event(c *Context, e *logfmt.Event) {
-	if e.AfterDamage {
-		return
-	}
-	if life := lifetimes[e.Type]; life.to != 0 && e.Type != "steering/message" && life.last() >= c.Builds.Min {
-		r.note(c, e, "event type "+e.Type)
-		return
-	}
-	if e.Type == "assistant/message" && jsjson.Get(e.Data, "message") == nil && jsjson.Get(e.Data, "provenance") == nil &&
-		jsjson.Get(e.Data, "content") != nil && c.Builds.Min < buildMessages {
-		r.note(c, e, "an assistant/message without provenance")
-		return
-	}
-	if e.Type == "request/header" && jsjson.StrEq(jsjson.Get(e.Data, "reason"), "fallback") && c.Builds.Min < buildNoDelta {
-		r.note(c, e, `header reason "fallback"`)
-		return
-	}
-	if surfaceTypes[e.Type] && e.Op == nil && !r.bare {
-		r.unmarked, r.bare = c.place(e), true
-	}
-}
-
-func (r *refusedChecker) note(c *Context, e *logfmt.Event, why string) {
-	if r.why == "" {
-		r.at, r.why = c.place(e), why
-	}
-}
-
-func (r *refusedChecker) End(c *Context) {
-	h := c.log.Header
-	if h == nil || c.log.Container == logfmt.Golden || c.log.Class() == logfmt.Unsupported {
-		return
-	}
-	switch {
-	case h.Fault&logfmt.HeaderJune != 0:
-		c.ReportAt(Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}, "version",
-			"the newest harness takes header version 1 for a later format and refuses the log, which is older")
-	case jsjson.Get(h.Raw, "delegationDepth") == nil && c.builds.cap != lastBuild:
-		c.ReportAt(Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}, "delegationDepth",
-			"the newest harness wants delegationDepth in the header and refuses the log, which is older than that")
-	case r.why == "" && r.bare && c.mode() == fold.LinearMode:
-		c.ReportAt(r.unmarked, "", "the newest harness refuses the log for a message without surfaceOp, which was sound when it was written")
-	case r.why != "":
-		c.ReportAt(r.at, "", "the newest harness refuses the log for %s, which was sound when it was written", r.why)
-	}
-}

@@ -616,7 +616,7 @@ func (z *zstdSource) turn(torn bool, long *longLine) error {
 		}
 		d := badDefect(bad)
 		if next < 0 {
-			d.Message += fmt.Sprintf("; no frame begins behind it")
+			d.Message += "; no frame begins behind it"
 			d.Hint = "what stands before it is sound; the harness refuses the log"
 			z.done = true
 		} else {

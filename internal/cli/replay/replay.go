@@ -44,7 +44,8 @@ example: dsh-replay requests session.jsonl
          dsh-replay show session.jsonl 2.1
 `
 
-const common = `  --color WHEN    auto (default), always or never
+const common = `  --session ID    of a database that holds several sessions, the one to read
+  --color WHEN    auto (default), always or never
   --help          print this
 `
 
@@ -58,16 +59,17 @@ const helpAt = `  --at SEQ        fold the events through SEQ only (SEQ itself i
 
 // Program returns the program.
 func Program() *cli.Program {
-	framing := cli.Option("framing", "auto")
-	state := []ucli.Flag{cli.Option("at", ""), cli.ColorFlag()}
-	folded := append([]ucli.Flag{framing}, state...)
+	framing, session := cli.Option("framing", "auto"), cli.Option("session", "")
+	state := []ucli.Flag{cli.Option("at", ""), session, cli.ColorFlag()}
+	loaded := append([]ucli.Flag{cli.Switch("as-loaded")}, state...)
+	folded := append([]ucli.Flag{framing}, loaded...)
 	return &cli.Program{
 		Name: "dsh-replay",
 		Help: help,
 		Commands: []*cli.Command{
 			{Name: "requests", Run: runRequests,
 				Flags: []ucli.Flag{cli.Option("format", "text"), cli.Switch("bodies"), cli.Switch("candidates"),
-					cli.Switch("inherited"), cli.Switch("aux"), framing, cli.ColorFlag()},
+					cli.Switch("inherited"), cli.Switch("aux"), cli.Switch("as-loaded"), framing, session, cli.ColorFlag()},
 				Help: `dsh-replay requests - list every request the harness sent
 
 usage: dsh-replay requests [options] LOG
@@ -81,9 +83,9 @@ options:
   --inherited     also list the requests of the parent log a fork began with
   --aux           also list calls outside the agent loop: compaction, titles,
                   web search
-` + helpFraming + common + exits},
+` + helpLoaded + helpFraming + common + exits},
 			{Name: "show", Run: runShow,
-				Flags: []ucli.Flag{cli.Switch("raw"), framing, cli.ColorFlag()},
+				Flags: []ucli.Flag{cli.Switch("raw"), framing, session, cli.ColorFlag()},
 				Help: `dsh-replay show - print one request
 
 usage: dsh-replay show [options] LOG TURN.STEP[.ATTEMPT]
@@ -99,7 +101,7 @@ options:
 usage: dsh-replay messages [options] LOG
 
 options:
-` + helpAt + helpFraming + common + exits},
+` + helpAt + helpLoaded + helpFraming + common + exits},
 			{Name: "header", Run: stateCommand(printHeader), Flags: state,
 				Help: `dsh-replay header - print the request header in force, null if there is none
 
@@ -107,7 +109,7 @@ usage: dsh-replay header [options] LOG
 
 options:
 ` + helpAt + common + exits},
-			{Name: "surface", Run: stateCommand(printSurface), Flags: state,
+			{Name: "surface", Run: stateCommand(printSurface), Flags: loaded,
 				Help: `dsh-replay surface - print which events the model can still see
 
 usage: dsh-replay surface [options] LOG
@@ -116,9 +118,9 @@ The result is {"nodes":[SEQ,...],"replacements":[...]}. A log without surface
 markers has no nodes: its messages are found by scanning.
 
 options:
-` + helpAt + common + exits},
+` + helpAt + helpLoaded + common + exits},
 			{Name: "events", Run: runEvents,
-				Flags: []ucli.Flag{cli.Option("at", ""), cli.Switch("after-damage"), cli.ColorFlag()},
+				Flags: []ucli.Flag{cli.Option("at", ""), cli.Switch("after-damage"), cli.Switch("as-loaded"), session, cli.ColorFlag()},
 				Help: `dsh-replay events - print the events, unpacked, one JSON object a line
 
 usage: dsh-replay events [options] LOG
@@ -127,9 +129,9 @@ options:
   --at SEQ        print the events through SEQ only (SEQ itself included)
   --after-damage  also print events that stand behind damage: the harness would
                   not see them
-` + common + exits},
+` + helpLoaded + common + exits},
 			{Name: "session", Run: runSession,
-				Flags: []ucli.Flag{cli.Switch("meta"), cli.ColorFlag()},
+				Flags: []ucli.Flag{cli.Switch("meta"), session, cli.ColorFlag()},
 				Help: `dsh-replay session - print the header record of the log as it is stored
 
 usage: dsh-replay session [options] LOG

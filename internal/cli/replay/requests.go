@@ -54,6 +54,10 @@ func runRequests(c *cli.Call) error {
 		return err
 	}
 	defer log.Close()
+	v := newView(c, log)
+	if err := v.ahead(c); err != nil {
+		return err
+	}
 	session := ""
 	if log.Header != nil {
 		session = log.Header.ID
@@ -85,7 +89,7 @@ func runRequests(c *cli.Call) error {
 		return nil
 	}
 	n := 0
-	for e, d := range log.Events() {
+	for e, d := range v.events() {
 		if n++; n&1023 == 0 && c.Err() != nil {
 			return c.Err()
 		}
@@ -368,7 +372,7 @@ func (l *tableLister) request(r *fold.Request) error {
 		if !slices.Contains(l.assumed, a) {
 			l.assumed = append(l.assumed, a)
 		}
-		grade += strings.Repeat("*", 1+slices.Index(l.assumed, a))
+		grade += marks[slices.Index(l.assumed, a)]
 	}
 	return l.t.Row(Name(r), grade, fmt.Sprint(messages), fmt.Sprint(r.Len()), digest(r)[:12],
 		header, fmt.Sprint(r.Boundary.Seq), answer, strings.Join(notes(r), "; "))
@@ -386,7 +390,7 @@ func (l *tableLister) end(total, shown int) error {
 		return err
 	}
 	for i, a := range l.assumed {
-		if _, err := fmt.Fprintf(l.c.Out, "%s assumes %s: %s\n", strings.Repeat("*", i+1), a, assumptions[a]); err != nil {
+		if _, err := fmt.Fprintf(l.c.Out, "%s assumes %s: %s\n", marks[i], a, assumptions[a]); err != nil {
 			return err
 		}
 	}
@@ -405,6 +409,9 @@ func (l *tableLister) end(total, shown int) error {
 	}
 	return t.Close()
 }
+
+// marks stand behind a grade for the assumptions met, in order.
+var marks = [...]string{"*", "+", "^", "~", "#", "=", "!", "%"}
 
 // assumptions says what each means.
 var assumptions = map[string]string{

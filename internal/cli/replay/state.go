@@ -61,11 +61,12 @@ var errNoSeq = errors.New("no such event")
 // walk feeds the events through seq last to f, those the harness would keep
 // only unless all is set. It returns how the run must end once the result is
 // printed; the error is for a run that cannot print.
-func walk(c *cli.Call, log *logfmt.Log, last int64, all bool, f func(*logfmt.Event) error) (status error, err error) {
+func walk(c *cli.Call, v *view, last int64, all bool, f func(*logfmt.Event) error) (status error, err error) {
+	log := v.log
 	var damage source.Damage
 	n, hidden := 0, int64(0)
 	reached := last == math.MaxInt64
-	for e, d := range log.Events() {
+	for e, d := range v.events() {
 		if n++; n&1023 == 0 && c.Err() != nil {
 			return nil, c.Err()
 		}
@@ -97,7 +98,7 @@ func walk(c *cli.Call, log *logfmt.Log, last int64, all bool, f func(*logfmt.Eve
 			return status, nil
 		}
 		return cli.Fail(cli.Found, fmt.Errorf("%s: --at %d: %w", log.Path, last, errNoSeq),
-			fmt.Sprintf("the log holds %d events, seq 0 through %d", log.Kept(), log.Kept()-1)), nil
+			fmt.Sprintf("the log holds %d events, seq 0 through %d", v.count(), v.count()-1)), nil
 	}
 	return status, nil
 }
@@ -126,12 +127,16 @@ func stateCommand(value func(*fold.Fold) []byte) func(*cli.Call) error {
 		}
 		defer log.Close()
 		f := fold.New(log.Header, opts)
-		status, err := walk(c, log, last, false, func(e *logfmt.Event) error {
+		v := newView(c, log)
+		status, err := walk(c, v, last, false, func(e *logfmt.Event) error {
 			f.Add(e)
 			return nil
 		})
 		if err != nil {
 			return err
+		}
+		if v.out.Refusal != nil || v.out.Unjudged != "" {
+			return v.refused(c, status)
 		}
 		if cli.StatusOf(status) >= cli.Trouble || errors.Is(status, errNoSeq) {
 			return status
@@ -161,7 +166,14 @@ func runEvents(c *cli.Call) error {
 		return err
 	}
 	defer log.Close()
-	status, err := walk(c, log, last, c.Bool("after-damage"), func(e *logfmt.Event) error {
+	v := newView(c, log)
+	if v.asLoaded && c.Bool("after-damage") {
+		return cli.Usage("--as-loaded and --after-damage exclude each other", "what stands behind damage is not loaded")
+	}
+	if err := v.ahead(c); err != nil {
+		return err
+	}
+	status, err := walk(c, v, last, c.Bool("after-damage"), func(e *logfmt.Event) error {
 		return writeJSONLine(c.Out, e.JSON)
 	})
 	if err != nil {

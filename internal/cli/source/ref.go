@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -65,10 +66,15 @@ func SplitRef(s string) (path string, ref *Ref, err error) {
 // last one that was sent when ref is nil. The status is how a run that prints
 // the request must end.
 func Find(c *cli.Call, log *logfmt.Log, opts fold.Options, ref *Ref) (found *fold.Request, status, err error) {
+	return FindIn(c, log, fold.Requests(log, opts), ref)
+}
+
+// FindIn is Find among the requests that another reading of the log yields.
+func FindIn(c *cli.Call, log *logfmt.Log, requests iter.Seq2[*fold.Request, error], ref *Ref) (found *fold.Request, status, err error) {
 	var damage Damage
 	var matches []*fold.Request
 	total := 0
-	for r, err := range fold.Requests(log, opts) {
+	for r, err := range requests {
 		if c.Err() != nil {
 			return nil, nil, c.Err()
 		}
@@ -88,6 +94,9 @@ func Find(c *cli.Call, log *logfmt.Log, opts fold.Options, ref *Ref) (found *fol
 				matches = append(matches, r.Clone())
 			}
 		}
+	}
+	if c.Err() != nil {
+		return nil, nil, c.Err()
 	}
 	status = damage.Status(c, log)
 	if code := cli.StatusOf(status); code >= cli.Trouble && len(matches) == 0 {

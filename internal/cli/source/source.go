@@ -13,13 +13,15 @@ import (
 )
 
 // One opens the single log an operand names: a file, or "-" for standard input.
+// Of a database with several sessions it is the one that --session names.
 func One(c *cli.Call, path string) (*logfmt.Log, error) {
+	opts := logfmt.Options{Session: c.Text("session")}
 	if path == "-" {
 		// Standard input is not ours to close.
-		log, err := logfmt.NewReader(struct{ reader }{c.Stdin}, "-", logfmt.Options{})
+		log, err := logfmt.NewReader(struct{ reader }{c.Stdin}, "-", opts)
 		return log, Trouble("-", err)
 	}
-	log, err := logfmt.OpenFile(path, logfmt.Options{})
+	log, err := logfmt.OpenFile(path, opts)
 	if err != nil {
 		return nil, Trouble(path, err)
 	}
@@ -37,11 +39,15 @@ func Trouble(path string, err error) error {
 	if errors.As(err, &pe) {
 		err = pe.Err
 	}
-	f := cli.Fail(cli.Trouble, fmt.Errorf("%s: %w", path, err))
-	if strings.Contains(err.Error(), "is a directory") {
-		f.(*cli.Failure).Hints = []string{"name one log in it, like " + cli.Quote(strings.TrimRight(path, "/")+"/session.jsonl")}
+	msg := strings.TrimPrefix(err.Error(), path+": ")
+	var hints []string
+	switch {
+	case strings.Contains(msg, "is a directory"):
+		hints = []string{"name one log in it, like " + cli.Quote(strings.TrimRight(path, "/")+"/session.jsonl")}
+	case strings.HasPrefix(msg, "the database holds"):
+		hints = []string{"name one with --session ID"}
 	}
-	return f
+	return cli.Fail(cli.Trouble, fmt.Errorf("%s: %s", path, msg), hints...)
 }
 
 // maxDefects is how many defects are printed; dsh-verify lists them all.

@@ -45,11 +45,15 @@ verdicts, the best first:
 options:
   --requests FILE  compare the one log with a recording of what was sent, lines
                    of {"turn":T,"step":S,"request":BODY}
+  --as-loaded      judge each log as the harness of 2026-08-21 holds it after
+                   loading; that it refuses one is an error then, not a note,
+                   and nothing else in it is judged
   --strict         end with 1 for warn, open and torn too
   --notes          also list notes, which never change a verdict
   --limit N        list at most N findings of one rule (100); the rest is counted
   --framing HOW    how context and steering messages of July 17 to 20 were sent
                    where the log leaves it open: auto (default), tagged, verbatim
+  --session ID     of a database that holds several sessions, judge this one only
   --format F       text (default) or json: one object, see docs/json.md
   --color WHEN     auto (default), always or never
   --help           print this
@@ -69,8 +73,8 @@ example: dsh-verify goldens/sound
 func Program() *cli.Program {
 	return &cli.Program{
 		Name: "dsh-verify", Help: help, Run: run,
-		Flags: []ucli.Flag{cli.Option("requests", ""), cli.Switch("strict"), cli.Switch("notes"),
-			cli.Option("limit", "100"), cli.Option("framing", "auto"), cli.Option("format", "text"), cli.ColorFlag()},
+		Flags: []ucli.Flag{cli.Option("requests", ""), cli.Switch("as-loaded"), cli.Switch("strict"), cli.Switch("notes"),
+			cli.Option("limit", "100"), cli.Option("framing", "auto"), cli.Option("session", ""), cli.Option("format", "text"), cli.ColorFlag()},
 		Commands: []*cli.Command{
 			{Name: "explain", Run: explain, Flags: []ucli.Flag{cli.ColorFlag()},
 				Help: `dsh-verify explain - say what a rule means and what to do when it is broken
@@ -106,7 +110,7 @@ type judge struct {
 	sum     report.Summary
 	worst   invariants.Severity // of the finding that hint names
 	hint    string              // rule to explain
-	first   string              // path of the first log that can be read
+	first   []string            // command that lists the requests of the first log
 	trouble bool                // a path gave no log at all
 
 	recording io.Reader // of --requests; nil when not given
@@ -126,6 +130,7 @@ func run(c *cli.Call) error {
 		return cli.Usage(fmt.Sprintf("--limit: %q is not a number from 1", c.Text("limit")))
 	}
 	j.opts.MaxPerRule = int(limit)
+	j.opts.AsLoaded = c.Bool("as-loaded")
 	framing, err := c.Choice("framing", "auto", "tagged", "verbatim")
 	if err != nil {
 		return err
@@ -158,8 +163,8 @@ func run(c *cli.Call) error {
 	switch {
 	case j.hint != "":
 		next = "dsh-verify explain " + j.hint
-	case j.first != "":
-		next = cli.CommandLine([]string{"dsh-replay", "requests", j.first})
+	case j.first != nil:
+		next = cli.CommandLine(j.first)
 	}
 	if err := j.out.Close(&j.sum, next); err != nil {
 		return err
@@ -217,7 +222,7 @@ func (j *judge) status() cli.Status {
 func (j *judge) path(path string) error {
 	if path == "-" {
 		// Standard input is not ours to close.
-		log, err := logfmt.NewReader(struct{ reader }{j.c.Stdin}, "-", logfmt.Options{})
+		log, err := logfmt.NewReader(struct{ reader }{j.c.Stdin}, "-", logfmt.Options{Session: j.c.Text("session")})
 		if err != nil {
 			return j.unreadable(path, err)
 		}
@@ -226,7 +231,8 @@ func (j *judge) path(path string) error {
 	before, skipped := j.sum.Logs, j.sum.Skipped
 	var places places
 	opts := logfmt.Options{
-		Skip: func(string, string) { j.sum.Skipped++ },
+		Session: j.c.Text("session"),
+		Skip:    func(string, string) { j.sum.Skipped++ },
 		Finding: func(place string, c logfmt.Container, d *logfmt.Defect) {
 			places.at(place, c, j.opts).Add(d)
 		},
@@ -285,8 +291,12 @@ func (p *places) at(path string, c logfmt.Container, opts invariants.Options) *i
 }
 
 func (j *judge) log(log *logfmt.Log) error {
-	if j.first == "" {
-		j.first = log.Path
+	if j.first == nil {
+		j.first = []string{"dsh-replay", "requests"}
+		if log.Container == logfmt.SQLite && log.Header != nil {
+			j.first = append(j.first, "--session", log.Header.ID)
+		}
+		j.first = append(j.first, log.Path)
 	}
 	if j.recording == nil {
 		res, err := invariants.Check(j.c, log, j.opts)

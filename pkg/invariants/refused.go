@@ -1,0 +1,70 @@
+package invariants
+
+import (
+	"github.com/dsh-audit/dsh-audit/pkg/load"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+const ruleRefused = "LOAD-REFUSED"
+
+// load takes the next event of the log, and lets the newest harness have a look at
+// it. With AsLoaded it is that harness's event that is judged.
+func (c *Context) load(e *logfmt.Event) {
+	c.header()
+	if c.loader == nil {
+		c.event(e)
+		return
+	}
+	held := c.loader.Add(e)
+	switch {
+	case !c.opts.AsLoaded:
+		c.event(e)
+	case held != nil:
+		c.event(held)
+	}
+}
+
+// loaded concludes what the newest harness makes of the log.
+func (c *Context) loaded() {
+	if c.loader == nil {
+		return
+	}
+	o := c.loader.End(c.log)
+	if c.opts.AsLoaded {
+		for _, e := range o.Closers {
+			c.event(e)
+		}
+	}
+	r := o.Refusal
+	c.refused = c.opts.AsLoaded && r != nil
+	if r == nil || o.Unjudged != "" || !c.runs(ruleRefused) {
+		return
+	}
+	c.rule = byID[ruleRefused]
+	f := c.ReportAt(Place{Pos: r.Pos, Seq: r.Seq, Turn: -1, Step: -1}, r.Path, "the harness of %s refuses the log: %s", load.Date, printable(r.Message))
+	if c.opts.AsLoaded {
+		f.Severity = Error
+		if r.Unsupported && c.log.Class() == logfmt.Unsupported {
+			f.Class = logfmt.Unsupported // which is all that can be said of it
+		}
+	}
+	c.rule = nil
+}
+
+// nothing forgets what was found in events that no harness holds: a log that is
+// refused has no meaning to be judged, only stored bytes.
+func (c *Context) nothing() {
+	c.counts = RequestCounts{}
+	c.tailOpen = false
+	for id, b := range c.found {
+		kept := b.kept[:0]
+		for _, f := range b.kept {
+			if f.Class != "" || id == ruleRefused {
+				kept = append(kept, f)
+			}
+		}
+		if b.kept = kept; len(kept) == 0 {
+			delete(c.found, id)
+		}
+	}
+}
