@@ -8,9 +8,8 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/dsh-audit/dsh-audit/internal/sqlitedb"
+	"github.com/dsh-audit/dsh-audit/internal/zframe"
 )
 
 // minCompressed is the shortest data that is compressed (PHYSICAL §5.4).
@@ -34,7 +33,8 @@ type DatabaseWriter struct {
 	insert   *sqlitedb.Stmt
 	session  *sqlitedb.Stmt
 	revision *sqlitedb.Stmt
-	zstd     *zstd.Encoder
+	zstd     *zframe.BlobEncoder
+	blob     []byte
 
 	id      string // of the open session
 	open    bool
@@ -100,9 +100,8 @@ func (w *DatabaseWriter) start() error {
 	if w.revision, err = w.db.Prepare(`UPDATE sessions SET revision = ? WHERE id = ?`); err != nil {
 		return err
 	}
-	w.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
-		zstd.WithEncoderCRC(false), zstd.WithWindowSize(2<<20), zstd.WithAllLitEntropyCompression(true))
-	return err
+	w.zstd = zframe.NewBlobEncoder()
+	return nil
 }
 
 // Begin starts a session. It refuses what the harness would refuse to read back,
@@ -281,8 +280,8 @@ func (w *DatabaseWriter) row(seq int64, typ string, time int64, data []byte) err
 	st := w.insert
 	err := errors.Join(st.BindText(1, w.id), st.BindInt64(2, seq), st.BindText(3, typ), st.BindInt64(4, time))
 	if len(data) >= minCompressed {
-		if z := w.zstd.EncodeAll(data, nil); len(z) < len(data) {
-			return errors.Join(err, st.BindBlob(5, z))
+		if w.blob = w.zstd.Append(w.blob[:0], data); len(w.blob) < len(data) {
+			return errors.Join(err, st.BindBlob(5, w.blob))
 		}
 	}
 	return errors.Join(err, st.BindRawText(5, data))
