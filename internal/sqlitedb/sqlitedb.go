@@ -39,6 +39,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -97,6 +98,7 @@ type Info struct {
 type DB struct {
 	Info
 	conn    *sqlite3.Conn
+	work    *work
 	name    string // in the registry of readervfs
 	files   []*os.File
 	temp    string // private folder, removed on Close
@@ -289,6 +291,8 @@ func (db *DB) mount(file io.ReaderAt, size int64, wal io.ReaderAt, walSize int64
 		return db.sqlError(err)
 	}
 	db.conn = conn
+	db.work = newWork(size + walSize)
+	conn.SetInterrupt(db.work)
 	for _, op := range []struct {
 		op sqlite3.DBConfig
 		on bool
@@ -338,11 +342,7 @@ func (db *DB) Changed() (string, bool) {
 func (db *DB) Close() error {
 	var errs []error
 	if db.conn != nil {
-		// Statements keep a connection open.
-		for s := range db.conn.Stmts() {
-			s.Close()
-		}
-		errs = append(errs, db.conn.Close())
+		errs = append(errs, closeConn(db.conn))
 		db.conn = nil
 	}
 	if db.name != "" {
@@ -360,6 +360,15 @@ func (db *DB) Close() error {
 	return errors.Join(errs...)
 }
 
+// closeConn closes a connection and the statements that would keep it open.
+func closeConn(c *sqlite3.Conn) error {
+	var errs []error
+	for _, st := range slices.Collect(c.Stmts()) {
+		errs = append(errs, st.Close())
+	}
+	return errors.Join(append(errs, c.Close())...)
+}
+
 // sqlError turns an error of SQLite into one of ours.
 func (db *DB) sqlError(err error) error {
 	e := &Error{Path: db.Path, Offset: -1, Message: Message(err), Err: ErrDamaged}
@@ -370,7 +379,12 @@ func (db *DB) sqlError(err error) error {
 }
 
 // Message is the text of an error of SQLite without the prefix of the driver.
-func Message(err error) string { return strings.TrimPrefix(err.Error(), "sqlite3: ") }
+func Message(err error) string {
+	if errors.Is(err, sqlite3.INTERRUPT) {
+		return "its pages lead in a circle"
+	}
+	return strings.TrimPrefix(err.Error(), "sqlite3: ")
+}
 
 func notDatabase(path string, size int64, head []byte) *Error {
 	e := &Error{Path: path, Offset: 0, Err: ErrNotDatabase}

@@ -116,6 +116,7 @@ func init() {
 	register(logRules...)
 	register(lineRules...)
 	register(frameRules...)
+	register(databaseRules...)
 	register(shapeRules...)
 	register(turnRules...)
 	register(surfaceRules...)

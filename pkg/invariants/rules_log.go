@@ -264,7 +264,7 @@ func checkEnvelope(c *Context, e *logfmt.Event) {
 func (c *Context) seqReported(e *logfmt.Event) bool {
 	if b := c.found["LOG-SEQ"]; b != nil {
 		for _, f := range b.kept {
-			if f.Pos.Line == e.Pos.Line && f.Pos.Offset == e.Pos.Offset {
+			if f.Pos.Line == e.Pos.Line && f.Pos.Offset == e.Pos.Offset && f.Pos.Row == e.Pos.Row {
 				return true
 			}
 		}

@@ -381,7 +381,7 @@ func (d *database) query(sql string, f func(*sqlitedb.Stmt) error, args ...[]byt
 			return err
 		}
 	}
-	for st.Step() {
+	for d.db.Step(st) {
 		if err := f(st); err != nil {
 			return err
 		}
@@ -562,6 +562,9 @@ func isUUID(s string) bool {
 	return true
 }
 
+// errOrder is what an index of which a part is damaged, or refers to itself, gives.
+var errOrder = errors.New("an index is out of order")
+
 // sessionKey is a session that a database holds rows of.
 type sessionKey struct {
 	raw    []byte // as stored
@@ -573,9 +576,14 @@ type sessionKey struct {
 func (d *database) keys() ([]sessionKey, error) {
 	var keys []sessionKey
 	err := d.query(`SELECT id FROM sessions ORDER BY id`, func(st *sqlitedb.Stmt) error {
-		if st.ColumnType(0) == sqlitedb.Text {
-			keys = append(keys, sessionKey{raw: bytes.Clone(st.ColumnRawText(0)), id: columnText(st, 0)})
+		if st.ColumnType(0) != sqlitedb.Text {
+			return nil
 		}
+		raw := append([]byte{}, st.ColumnRawText(0)...)
+		if n := len(keys); n > 0 && bytes.Compare(raw, keys[n-1].raw) <= 0 {
+			return errOrder
+		}
+		keys = append(keys, sessionKey{raw: raw, id: columnText(st, 0)})
 		return nil
 	})
 	if err != nil {

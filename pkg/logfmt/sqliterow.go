@@ -50,7 +50,7 @@ func (s *dbSource) close() error {
 	}
 	err := s.st.Close()
 	if s.salvage != nil {
-		err = errors.Join(err, s.salvage.seqs.Close(), s.salvage.row.Close())
+		err = errors.Join(err, s.salvage.list.Close(), s.salvage.row.Close())
 	}
 	err = errors.Join(err, s.d.close())
 	s.d = nil
@@ -105,11 +105,22 @@ func (s *dbSource) next(rec *record) error {
 	if s.salvage != nil {
 		return s.nextSalvaged(rec)
 	}
-	if s.st.Step() {
-		s.decode(rec, s.st)
-		return nil
+	err := error(nil)
+	if s.d.db.Step(s.st) {
+		if s.st.ColumnType(colSeq) != sqlitedb.Integer {
+			// Of no use, and nothing tells whether such rows come to an end.
+			s.decode(rec, s.st)
+			s.done = true
+			return nil
+		}
+		if !s.any || s.st.ColumnInt64(colSeq) > s.last {
+			s.decode(rec, s.st)
+			return nil
+		}
+		err = errOrder
+	} else {
+		err = s.st.Err()
 	}
-	err := s.st.Err()
 	if err == nil {
 		s.done = true
 		return s.end()
@@ -582,51 +593,58 @@ func AppendSourceSeqs(dst []byte, seqs []int64) ([]byte, bool) {
 	return dst, true
 }
 
-// salvage reads row by row where SQLite cannot read the session in one go.
+// salvage reads row by row where SQLite cannot read the session in one go: first
+// the rows that the index names, then, if the index is damaged as well, those of
+// the table in the order of writing.
 type salvage struct {
-	seqs *sqlitedb.Stmt // seqs and keys, from the index or from the table
-	row  *sqlitedb.Stmt // one row by its key
+	list  *sqlitedb.Stmt // seq and key of each row
+	row   *sqlitedb.Stmt // one row by its key
+	table bool           // list walks the table, the key is the rowid
+	from  int64          // rows up to here were read before the walk
+	some  bool           // there were any
+	key   int64          // the last one listed
+	begun bool           // there was one
+
 	// The rows since the last one that could be read.
 	lost        int64
 	first, last int64
 	err         error
 	held        bool // row stands on a row that comes behind the defect for these
-	table       bool // the index is damaged as well: seqs walks the table
 }
 
 // broken begins to salvage after an error at the row behind s.last.
 func (s *dbSource) broken(rec *record, err error) error {
 	s.st.Close()
 	s.st = &sqlitedb.Stmt{}
-	s.salvage = &salvage{}
-	if err := s.walk(`SELECT seq, seq FROM events WHERE session_id = ?1 AND seq > ?2 ORDER BY seq`, "seq"); err != nil {
+	s.salvage = &salvage{err: err}
+	if err := s.walk(); err != nil {
 		return err
 	}
-	s.salvage.err = err
 	return s.nextSalvaged(rec)
 }
 
-// walk starts to list the seqs behind the last row, each with the key by which
-// its row is fetched.
-func (s *dbSource) walk(sql, key string) error {
+// walk starts to list the rows behind the last one.
+func (s *dbSource) walk() error {
 	v := s.salvage
-	v.seqs.Close()
+	v.list.Close()
 	v.row.Close()
+	v.from, v.some, v.begun = s.last, s.any, false
+	list, key := `SELECT seq, seq FROM events WHERE session_id = ?1 ORDER BY seq`, "seq"
+	if v.table {
+		// Without a condition, so that each step is one row.
+		list, key = `SELECT seq, rowid, session_id FROM events NOT INDEXED ORDER BY rowid`, "rowid"
+	}
 	var err error
-	if v.seqs, err = s.prepare(sql); err != nil {
-		return err
+	if v.list, err = s.d.db.Prepare(list); err != nil {
+		return fmt.Errorf("%s", sqlitedb.Message(err))
 	}
-	from := int64(-1 << 63)
-	if s.any {
-		from = s.last
+	if !v.table {
+		if err := v.list.BindRawText(1, s.key.raw); err != nil {
+			return err
+		}
 	}
-	if err := v.seqs.BindInt64(2, from); err != nil {
-		return err
-	}
-	if v.row, err = s.prepare(`SELECT ` + s.columns() + ` FROM events WHERE session_id = ?1 AND ` + key + ` = ?2`); err != nil {
-		return err
-	}
-	return nil
+	v.row, err = s.prepare(`SELECT ` + s.columns() + ` FROM events WHERE session_id = ?1 AND ` + key + ` = ?2`)
+	return err
 }
 
 // nextSalvaged yields a defect for each stretch of rows that cannot be read, and
@@ -638,13 +656,23 @@ func (s *dbSource) nextSalvaged(rec *record) error {
 		s.decode(rec, v.row)
 		return nil
 	}
-	for v.seqs.Step() {
-		seq := v.seqs.ColumnInt64(0)
+	for s.d.db.Step(v.list) {
+		seq, key := v.list.ColumnInt64(0), v.list.ColumnInt64(1)
+		if v.begun && key <= v.key {
+			if v.err == nil {
+				v.err = errOrder
+			}
+			break
+		}
+		v.key, v.begun = key, true
+		if v.some && seq <= v.from || v.table && !bytes.Equal(v.list.ColumnRawText(2), s.key.raw) {
+			continue
+		}
 		v.row.Reset()
-		if err := v.row.BindInt64(2, v.seqs.ColumnInt64(1)); err != nil {
+		if err := v.row.BindInt64(2, key); err != nil {
 			return err
 		}
-		if v.row.Step() {
+		if s.d.db.Step(v.row) {
 			if v.lost == 0 && v.err == nil {
 				s.decode(rec, v.row)
 				return nil
@@ -664,18 +692,16 @@ func (s *dbSource) nextSalvaged(rec *record) error {
 		}
 		s.last, s.any = seq, true
 	}
-	if err := v.seqs.Err(); err != nil && !v.table {
-		// The index is damaged: walk the table itself, in the order of writing.
+	err := v.list.Err()
+	if v.err == nil {
+		v.err = err
+	}
+	if !v.table && (err != nil || v.err == errOrder) {
 		v.table = true
-		if v.err == nil {
-			v.err = err
-		}
-		if err := s.walk(`SELECT seq, rowid FROM events NOT INDEXED WHERE session_id = ?1 AND seq > ?2 ORDER BY rowid`, "rowid"); err != nil {
+		if err := s.walk(); err != nil {
 			return err
 		}
 		return s.nextSalvaged(rec)
-	} else if err != nil && v.err == nil {
-		v.err = err
 	}
 	s.done = true
 	if v.lost == 0 && v.err == nil {
