@@ -79,7 +79,7 @@ var elsewhere = map[string]bool{
 	"FRAME-HEADER": true, "FRAME-LINE": true, "FRAME-TORN": true, "LINE-LONG": true,
 	// TestDatabaseRules
 	"DB-OPEN": true, "DB-WAL": true, "DB-PAGE": true, "DB-SCHEMA": true, "DB-STORE": true, "DB-SESSION": true,
-	"DB-COLUMN": true, "DB-DATA": true, "DB-SOURCES": true, "DB-OP": true,
+	"DB-COLUMN": true, "DB-DATA": true, "DB-SOURCES": true, "DB-OP": true, "DB-READ": true,
 	// TestRootVerdicts, and TestRoot of package logfmt
 	"ROOT-IDENTITY": true, "ROOT-BUCKET": true, "ROOT-DUPLICATE": true, "ROOT-ENCODING": true, "ROOT-STRAY": true, "ROOT-FLAT": true,
 	"ROOT-TEMP": true, "ROOT-GENERATION": true, "ROOT-ENTRY": true, "ROOT-NAME": true, "ROOT-SIDECAR": true,

@@ -1,7 +1,9 @@
 package invariants
 
-// Rules about the database that a log is kept in. All of them are found by the
-// reader.
+import "github.com/dsh-audit/dsh-audit/pkg/logfmt"
+
+// Rules about the database that a log is kept in. All but the last are found by
+// the reader.
 var databaseRules = []*Rule{
 	{
 		ID: "DB-OPEN", Severity: Error, Spec: "PHYSICAL §5.7",
@@ -73,4 +75,26 @@ var databaseRules = []*Rule{
 		How:    "The value was edited, often by writing append without quotes.",
 		Advice: "Compare the row with a copy. The rows behind it are read here.",
 	},
+	{
+		ID: "DB-READ", Severity: Note, Spec: "PHYSICAL §5.1, §5.7",
+		Title:  "a database stands by itself and names its schema",
+		Text:   "Part of a database may lie in the -wal file beside it, or a transaction that never ended has to be rolled back with the -journal file. Both are taken into account without touching any file: the pages of the WAL are read in place, a rollback is done on a private copy. What was found beside the database, and what its schema had to be guessed from, is said here.",
+		How:    "The database was copied while a harness had it open, its writer was killed, or a build of June to July 2026 wrote it.",
+		Advice: "Nothing is wrong. Keep these files together when you copy the database.",
+		New:    func() Checker { return databaseChecker{} },
+	},
+}
+
+type databaseChecker struct{}
+
+func (databaseChecker) Event(*Context, *logfmt.Event) {}
+
+func (databaseChecker) End(c *Context) {
+	if c.log.Database == nil {
+		return
+	}
+	nowhere := logfmt.Position{Frame: -1, FrameAt: -1, Row: -1, Member: -1}
+	for _, n := range c.log.Database.Notes {
+		c.ReportAt(Place{Pos: nowhere, Seq: -1, Turn: -1, Step: -1}, "", "%s", printable(n))
+	}
 }
