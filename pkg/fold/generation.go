@@ -350,7 +350,16 @@ func (h *toolHistory) value() []byte {
 
 // offload marks images of messages on the surface as put away (FORMATS §6.3). The
 // nodes concerned are replaced by marked ones under their own seqs.
-func (s *Surface) offload(e *logfmt.Event) (changed bool) {
+func (s *Surface) offload(e *logfmt.Event) (changed bool) { return s.putAway(e, true) }
+
+// CheckOffload tells what an image/offload event gets wrong, without taking it
+// up. The faults are valid until the next call.
+func (s *Surface) CheckOffload(e *logfmt.Event) []*SurfaceError {
+	s.putAway(e, false)
+	return s.faults
+}
+
+func (s *Surface) putAway(e *logfmt.Event, apply bool) (changed bool) {
 	s.faults = nil
 	targets := jsjson.Get(e.Data, "targets")
 	if jsjson.KindOf(targets) != jsjson.Array {
@@ -395,11 +404,13 @@ func (s *Surface) offload(e *logfmt.Event) (changed bool) {
 		if len(marks) == len(node.offloaded) {
 			continue
 		}
+		if changed = true; !apply {
+			continue
+		}
 		slices.Sort(marks)
 		m := *node
 		m.memo, m.offloaded = nil, marks
 		s.swap(i, &m)
-		changed = true
 	}
 	return changed
 }

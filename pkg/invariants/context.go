@@ -72,6 +72,8 @@ type Context struct {
 	payload [3][]byte // its members turn, step and chunk
 
 	gen         *generation // of the log; nil for generation 0
+	pending     calls       // of the open step, see followCalls
+	soft        bool        // findings are warnings at most
 	own         int64       // seq of the first event that is not inherited
 	rule        *Rule
 	running     []runner
@@ -448,6 +450,9 @@ func (c *Context) apply(e *logfmt.Event) {
 		c.takeHeader(e)
 	}
 	c.takeSurface(e)
+	if c.gen != nil {
+		c.followCalls(e)
+	}
 	// An open bracket without a usable number takes it from what names it.
 	if okT && c.Turn.Open && c.Turn.N < 0 && e.Type != "turn/start" {
 		c.Turn.N = turn

@@ -43,7 +43,8 @@ type Finding struct {
 	More     int64           // further places of the same finding that are not listed: members of one packed row, or lines of one kind
 	Dropped  bool            // lies behind the point where a torn log is cut; a note, whatever the rule says
 
-	order int // of the rule in the catalogue
+	order int  // of the rule in the catalogue
+	hard  bool // counts even in a tail that is cut
 }
 
 // Related is another place that a finding refers to.
@@ -179,6 +180,8 @@ func (c *Context) settle(res *Result) {
 				f.Class, f.Severity = logfmt.Torn, Warning
 			case f.Class == logfmt.Torn:
 				f.Severity = Warning
+			case f.hard:
+				f.Dropped = false
 			case f.Class == "" && f.Dropped && res.Class == logfmt.Torn:
 				f.Severity = Note
 			case f.Dropped:
@@ -322,7 +325,7 @@ func (c *Context) place(e *logfmt.Event) Place {
 
 // ReportAt is Report for a place kept earlier.
 func (c *Context) ReportAt(p Place, path, format string, args ...any) *Finding {
-	return c.add(&Finding{
+	f := c.add(&Finding{
 		Rule:     c.rule.ID,
 		Severity: c.rule.Severity,
 		Pos:      p.Pos,
@@ -333,6 +336,13 @@ func (c *Context) ReportAt(p Place, path, format string, args ...any) *Finding {
 		Message:  fmt.Sprintf(format, args...),
 		Dropped:  p.Dropped,
 	})
+	if c.soft && f.Severity > Warning {
+		f.Severity = Warning
+	}
+	if c.gen != nil && p.Dropped && slices.Contains(c.gen.hard, c.rule.ID) {
+		f.hard = true
+	}
+	return f
 }
 
 // defect turns physical damage into a finding.

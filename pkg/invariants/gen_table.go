@@ -332,12 +332,14 @@ func genType(c *Context, e *logfmt.Event) {
 	}
 	for _, o := range later {
 		if _, ok := o.types[e.Type]; ok && o.version < g.version {
-			c.Report(e, "type", "event type %s ended with generation %d, and is refused in generation %d", e.Type, o.version, g.version)
+			f := c.Report(e, "type", "event type %s ended with generation %d, and is refused in generation %d", e.Type, o.version, g.version)
+			f.hard = f.Dropped && g.hard != nil
 			return
 		}
 	}
 	if _, ok := lifetimes[e.Type]; ok {
-		c.Report(e, "type", "event type %s ended with generation 0, and is refused in generation %d", e.Type, g.version)
+		f := c.Report(e, "type", "event type %s ended with generation 0, and is refused in generation %d", e.Type, g.version)
+		f.hard = f.Dropped && g.hard != nil
 		return
 	}
 	who := "a newer build or a fork may know it"

@@ -124,7 +124,7 @@ func init() {
 	register(compactionRules...)
 	register(requestRules...)
 	register(rootRules...)
-	register(genRules...)
+	registerMissing(genRules...)
 }
 
 // All returns every rule, by id.

@@ -108,7 +108,7 @@ func (p *pairChecker) Event(c *Context, e *logfmt.Event) {
 		}
 		p.b = bracket{}
 	default:
-		if abandoned(e) {
+		if c.gen == nil && abandoned(e) || e.Type == "session/end-seed" {
 			p.b, p.blind = bracket{}, false
 		}
 	}

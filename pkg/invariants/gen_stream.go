@@ -1,0 +1,114 @@
+package invariants
+
+import (
+	"errors"
+
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+)
+
+func genStream(c *Context, e *logfmt.Event) {
+	if jsjson.KindOf(jsjson.Get(e.Data, "stream")) != jsjson.Array {
+		return // said of the shape of the event
+	}
+	n := 0
+	for ch, err := range fold.ExpandStream(e.Data) {
+		var bad *fold.StreamError
+		switch {
+		case errors.As(err, &bad):
+			path := "data.stream[" + number(int64(bad.Record)) + "]"
+			c.Report(e, path, "record %d of the stream: %s", bad.Record, printable(bad.Error()))
+		case chunkType(ch.JSON) == "":
+			v := jsjson.Get(ch.JSON, "type")
+			c.Report(e, "data.stream["+number(int64(ch.Record))+"].chunk.type", "type of the chunk is %s, expected one of block-start, text-delta, reasoning-delta, tool-call-delta, block-end, usage, finish", show(v)).Severity = Warning
+		default:
+			continue
+		}
+		if n++; n == 4 {
+			return // what follows is more of the same
+		}
+	}
+}
+
+// asmChecker puts an answer together from its chunks again. One assembler serves
+// all answers of a log.
+type asmChecker struct{ a fold.Assembler }
+
+func (k *asmChecker) Event(c *Context, e *logfmt.Event) {
+	message := jsjson.Get(e.Data, "message")
+	content := jsjson.Get(message, "content")
+	if e.Type != "assistant/message" || jsjson.KindOf(content) != jsjson.Array {
+		return
+	}
+	k.a.Reset()
+	chunks := 0
+	for ch, err := range fold.ExpandStream(e.Data) {
+		if err != nil {
+			return // said of the record
+		}
+		chunks++
+		if err := k.a.Add(ch.JSON); err != nil {
+			c.Report(e, "data.stream["+number(int64(ch.Record))+"]", "%s", printable(err.Error()))
+			return
+		}
+	}
+	if chunks == 0 {
+		return // nothing is known of how the answer came
+	}
+	interrupted := truthy(e.Data, "interrupted")
+	var got *fold.Assembly
+	var err error
+	if interrupted {
+		got, err = k.a.Interrupted()
+	} else {
+		got, err = k.a.Result(fold.ReplayTrimmed)
+	}
+	switch {
+	case err != nil:
+		c.Report(e, "data.stream", "the chunks give no answer: %s", printable(err.Error()))
+	case got == nil:
+		c.Report(e, "data.message.content", "the answer has content, but its chunks say nothing that an interrupted answer keeps")
+	case !jsjson.Equal(got.Content, content):
+		path, what := contentDiff(got.Content, content)
+		c.Report(e, path, "%s", what)
+	}
+}
+
+func (k *asmChecker) End(*Context) {}
+
+// contentDiff says where an answer differs from what its chunks add up to.
+func contentDiff(chunks, content []byte) (path, what string) {
+	n, m := jsjson.Len(chunks), jsjson.Len(content)
+	for i := range min(n, m) {
+		a, b := jsjson.Index(chunks, i), jsjson.Index(content, i)
+		if jsjson.Equal(a, b) {
+			continue
+		}
+		at := "data.message.content[" + number(int64(i)) + "]"
+		for key, val := range jsjson.Members(b) {
+			name, _ := jsjson.Str(key)
+			if old := jsjson.Get(a, name); !jsjson.Equal(old, val) {
+				return at + "." + name, name + " of block " + number(int64(i)) + " is " + show(val) + ", its chunks give " + show(old)
+			}
+		}
+		return at, "block " + number(int64(i)) + " is " + show(b) + ", its chunks give " + show(a)
+	}
+	return "data.message.content", "the answer has " + number(int64(m)) + " blocks, its chunks give " + number(int64(n))
+}
+
+func genUsage(c *Context, e *logfmt.Event) {
+	stream := jsjson.Get(e.Data, "stream")
+	if e.Type != "assistant/message" || jsjson.KindOf(stream) != jsjson.Array || len(stream) == 2 {
+		return
+	}
+	var last []byte
+	for r := range jsjson.Elements(stream) {
+		if ch := jsjson.Get(r, "chunk"); jsjson.StrEq(jsjson.Get(ch, "type"), "usage") {
+			last = jsjson.Get(ch, "usage")
+		}
+	}
+	if usage := jsjson.Get(e.Data, "usage"); !jsjson.Equal(usage, last) {
+		c.Report(e, "data.usage", "usage of the answer is %s, its last usage chunk says %s", show(usage), show(last))
+	}
+}
