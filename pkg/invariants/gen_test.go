@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dsh-audit/dsh-audit/internal/corpus"
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -96,6 +97,15 @@ func TestCorpusMigrated(t *testing.T) {
 		}
 	}
 	t.Logf("%v", count)
+	want := map[string]int{
+		"v1": 189, "v1 ok": 133, "v1 warn": 5, "v1 open": 20, "v1 violations": 31,
+		"v2": 163, "v2 ok": 131, "v2 warn": 5, "v2 open": 20, "v2 violations": 7,
+		"v3": 162, "v3 ok": 132, "v3 warn": 4, "v3 open": 20, "v3 violations": 6,
+		"v4": 162, "v4 ok": 132, "v4 warn": 4, "v4 open": 20, "v4 violations": 6,
+	}
+	if d := cmp.Diff(want, count); d != "" {
+		t.Errorf("verdicts (-want +got):\n%s", d)
+	}
 }
 
 // TestCorpusExamples: the example log of each generation is sound.
@@ -120,5 +130,93 @@ func TestCorpusExamples(t *testing.T) {
 	}
 }
 
-var _ = context.Background
-var _ = logfmt.Plain
+// seededLog is a log of generation 4 whose events up to the second mark are
+// inherited: one request before the first mark, one between, one behind.
+func seededLog() string {
+	b := `{"type":"session","version":4,"id":"g","createdAt":1,"cwd":"/w","parentSession":"c","isSeeded":true,"delegationDepth":0}` + "\n"
+	n := 0
+	add := func(typ, data, rest string) {
+		b += fmt.Sprintf(`{"type":%q,"seq":%d,"time":%d,"data":%s%s}`+"\n", typ, n, 10+n, data, rest)
+		n++
+	}
+	for turn := 1; turn <= 3; turn++ {
+		add("turn/start", fmt.Sprintf(`{"turn":%d}`, turn), "")
+		add("step/start", fmt.Sprintf(`{"turn":%d,"step":1}`, turn), "")
+		add("user/message", fmt.Sprintf(`{"content":[{"type":"text","text":"q"}],"source":{"kind":"user"},"role":"user","id":"u%d"}`, turn), `,"surfaceOp":"append"`)
+		if turn == 1 {
+			add("request/header", `{"header":{"config":{"provider":"p","model":"m"}},"reason":"initial"}`, "")
+		}
+		add("assistant/message", fmt.Sprintf(`{"turn":%d,"step":1,"message":{"role":"assistant","content":[{"type":"text","text":"a"}],"source":{"kind":"model","provider":"p","model":"m"},"id":"a%d"},"stream":[]}`, turn, turn), `,"surfaceOp":"append"`)
+		add("step/end", fmt.Sprintf(`{"turn":%d,"step":1}`, turn), "")
+		add("turn/end", fmt.Sprintf(`{"turn":%d,"reason":{"kind":"completed"}}`, turn), "")
+		if turn < 3 {
+			add("session/end-seed", `{"inherited":true}`, "")
+		}
+	}
+	return b
+}
+
+// TestInheritedRequests: requests before the last mark are the parent's, whether
+// the log can be read twice or comes as a stream.
+func TestInheritedRequests(t *testing.T) {
+	text := seededLog()
+	file := filepath.Join(t.TempDir(), "session.v4.jsonl")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := RequestCounts{Exact: 1, Inherited: 2}
+	for name, res := range map[string]*Result{"file": judgeFile(t, file), "stream": judge(t, []byte(text), Options{})} {
+		if res.Requests != want || res.Verdict != OK {
+			t.Errorf("%s: %+v, want %+v\n%s", name, res.Requests, want, verdictLines(res))
+		}
+	}
+	log, err := logfmt.OpenFile(file, logfmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	var got []bool
+	if _, err := Check(context.Background(), log, Options{Request: func(r *fold.Request) { got = append(got, r.Inherited) }}); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]bool{true, true, false}, got); d != "" {
+		t.Errorf("inherited (-want +got):\n%s", d)
+	}
+}
+
+// TestHardTail: in generation 4 a spelling that retired is an error even behind a
+// cut, where anything else is only noted.
+func TestHardTail(t *testing.T) {
+	head := func(v int) string {
+		return fmt.Sprintf(`{"type":"session","version":%d,"id":"s","createdAt":1,"cwd":"/w","isSeeded":false,"delegationDepth":0}`+"\n", v) +
+			`{"type":"plan/mode","seq":0,"time":1,"data":{"active":true}}` + "\n" + `{"type":` + "\n"
+	}
+	user := func(source string) string {
+		return `{"type":"user/message","seq":1,"time":2,"data":{"content":[],"source":` + source + `,"role":"user","id":"u"},"surfaceOp":"append"}` + "\n"
+	}
+	const plugin = `{"kind":"plugin","plugin":"x"}`
+	for _, c := range []struct{ name, text, want string }{
+		{"cut", head(4), "torn LINE-JSON warning"},
+		{"retired source", head(4) + user(plugin), "violations LINE-JSON warning MSG-SHAPE error"},
+		{"the generation before", head(3) + user(plugin), "torn LINE-JSON warning"},
+		{"another fault", head(4) + user(`{"kind":"x"}`) + `{"type":"turn/start","seq":2,"time":1,"data":{"turn":7}}` + "\n", "torn LINE-JSON warning TURN-OPEN note LOG-TIME note"},
+		{"retired type", head(4) + `{"type":"tool/code-dispatch","seq":1,"time":2,"data":{}}` + "\n", "violations LINE-JSON warning LOG-TYPE error"},
+		{"header with a prompt", head(4) + `{"type":"request/header","seq":1,"time":2,"data":{"header":{"config":{"provider":"p","model":"m"},"system":"x"},"reason":"initial"}}` + "\n",
+			"violations LINE-JSON warning HDR-SHAPE error TURN-ENCLOSE note"},
+	} {
+		res := judge(t, []byte(c.text), Options{})
+		got := string(res.Verdict)
+		for _, f := range res.Findings {
+			got += " " + f.Rule + " " + f.Severity.String()
+		}
+		for _, w := range strings.Fields(strings.ReplaceAll(c.want, " ", "\n")) {
+			if !strings.Contains(got, w) {
+				t.Errorf("%s: got %s, want %s\n%s", c.name, got, c.want, verdictLines(res))
+				break
+			}
+		}
+		if len(strings.Fields(got)) != len(strings.Fields(c.want)) {
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		}
+	}
+}
