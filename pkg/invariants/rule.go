@@ -125,6 +125,7 @@ func init() {
 	register(requestRules...)
 	register(rootRules...)
 	register(genRules...)
+	register(zipRules...)
 }
 
 // All returns every rule, by id.
