@@ -207,6 +207,7 @@ func TestArchiveVerdicts(t *testing.T) {
 		{"missing, and one too many", zipped(t, [2]string{"session.jsonl", log(image("att-1", "image/webp", 7), image("att-2", "image/tiff", 7))}, [2]string{"media/" + picture + ".png", "picture"}),
 			[]string{
 				"zip .!session.jsonl: warn",
+				`  EVT-SHAPE warning: content[1].attachment.mediaType of user/message is "image/tiff", expected "image/png", "image/jpeg", "image/webp" or "image/gif"`,
 				`  ZIP-MEDIA warning: attachment "att-1" is not in the archive: expected media/att-1.webp`,
 				`  ZIP-MEDIA warning: attachment "att-2" is not in the archive: expected media/att-2.*`,
 				"zip .: ok",
