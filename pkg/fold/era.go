@@ -96,10 +96,8 @@ func (r Eras) and(o Eras) Eras { return Eras{max(r.Min, o.Min), min(r.Max, o.Max
 func EventEras(e *logfmt.Event) Eras {
 	r := anyEra
 	if e.Type == logfmt.TypeAssistantChunk {
-		// The path of nearly all events: no lookup, no walk unless it finishes.
-		if e.Pos.Member >= 0 && e.Pos.Line > 0 { // from a packed row
-			r.Min = E6
-		}
+		// The path of nearly all events: no lookup, no walk unless it finishes. That
+		// it comes from a packed row says nothing: a log may have been converted.
 		if reason := finishReason(e.Data); reason != nil {
 			r = r.and(finishEras(reason))
 		}
@@ -360,7 +358,6 @@ type Dialect struct {
 	inTurn  bool
 	seeded  bool // a boundary was marked; the next initial or resume header belongs to it
 	process int
-	fixed   bool // a later generation, which has no eras
 	cur     Eras
 }
 
@@ -368,16 +365,10 @@ type Dialect struct {
 // nil tells nothing.
 func NewDialect(h *logfmt.Header) *Dialect {
 	d := &Dialect{first: E0, last: LatestEra, hint: anyEra, turn: anyEra}
-	if h != nil && h.Generation > 0 {
-		// Whatever wrote it came after every era, and rewrote what it took over.
-		d.fixed = true
-		d.cur = Eras{LatestEra, LatestEra}
-		return d
-	}
 	if h != nil {
 		d.seed = h.Seed()
 		switch {
-		case h.Fault&logfmt.HeaderJune != 0:
+		case h.Version == 1:
 			d.hint.Max = E0
 		case h.Origin != nil:
 			d.hint.Min = E9
@@ -407,12 +398,6 @@ func (d *Dialect) Process() int { return d.process }
 
 // Add takes the next event into account and returns the range that holds for it.
 func (d *Dialect) Add(e *logfmt.Event) Eras {
-	if d.fixed {
-		if e.Type == logfmt.TypeSessionEndSeed {
-			d.process++
-		}
-		return d.cur
-	}
 	shape := EventEras(e)
 	if shape.Min > shape.Max {
 		shape = anyEra // contradicts itself: tells nothing

@@ -238,7 +238,7 @@ func (m *bodyMembers) set(key string, val []byte) {
 // frameBody lays out a body around its messages (SEMANTICS §6.1). Scalars that
 // are absent stay absent; an empty system prompt or tool list was dropped by the
 // canonical header.
-func frameBody(h *EpochHeader, session []byte, l Layout, effort bool, history []byte, rooted bool) frameParts {
+func frameBody(h *EpochHeader, session []byte, l Layout, effort bool) frameParts {
 	var m bodyMembers
 	config := func(keys ...string) {
 		for _, key := range keys {
@@ -259,10 +259,7 @@ func frameBody(h *EpochHeader, session []byte, l Layout, effort bool, history []
 		}
 	}
 	m.set("messages", hole)
-	if !rooted {
-		m.set("system", h.System)
-	}
-	m.set("toolHistory", history)
+	m.set("system", h.System)
 	m.set("tools", h.Tools)
 	if l != LayoutSpread {
 		config("temperature", "maxTokens", "stop")

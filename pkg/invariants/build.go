@@ -15,7 +15,7 @@ type Build int
 
 const (
 	firstBuild Build = 6_11_10_55
-	lastBuild  Build = 9_04_23_59
+	lastBuild  Build = 8_21_23_59
 )
 
 // The builds that start an era (SEMANTICS §0.1).
@@ -51,7 +51,6 @@ const (
 	buildFailure      Build = 7_20_22_27
 	buildCompanions   Build = 7_21_21_25
 	buildNotStarted   Build = 7_22_22_18
-	buildPackedRows   Build = 7_22_22_41
 	buildNoContext    Build = 7_24_20_19
 	buildCreatedAt    Build = 7_24_21_14
 	buildEffort       Build = 7_27_22_39
@@ -67,7 +66,6 @@ const (
 	buildPreset       Build = 8_10_11_55
 	buildIgnorable    Build = 8_11_11_34
 	buildInterrupted  Build = 8_19_15_39
-	buildDrift        Build = 8_27_00_00 // 0.1.2-alpha.1, of which the day is known
 )
 
 // Era returns the era a build belongs to.
@@ -161,10 +159,6 @@ var lifetimes = map[string]between{
 	"team/message/queued":             {8_18_16_14, 0},
 	"team/message/delivered":          {8_18_16_14, 0},
 
-	"model/selection":                        {buildDrift, 0},
-	"session-log-deepseek/delivery-accepted": {buildDrift, 0},
-	"subagent/model-selection-policy":        {buildDrift, 0},
-
 	"usage":                {firstBuild, 6_21_20_34},
 	"error":                {firstBuild, 6_21_20_34},
 	"request/header-delta": {7_06_13_37, buildNoDelta},
@@ -196,7 +190,6 @@ type builds struct {
 	last    between // lifetime of the shape of the event just seen
 	foreign bool    // the event just seen has a shape retired before lo
 	beyond  bool    // the event just seen is newer than cap
-	fixed   bool    // a later generation: no build of these wrote it
 }
 
 func newBuilds(h *logfmt.Header, golden bool) *builds {
@@ -204,12 +197,7 @@ func newBuilds(h *logfmt.Header, golden bool) *builds {
 	if h == nil || golden {
 		return b
 	}
-	if h.Generation > 0 {
-		// Written by none of these builds, and after all of them.
-		b.lo, b.fixed = lastBuild, true
-		return b
-	}
-	if h.Fault&logfmt.HeaderJune != 0 {
+	if h.Version == 1 {
 		b.cap = eraStart[fold.E1] - 1
 	} else {
 		b.lo = eraStart[fold.E1]
@@ -237,13 +225,9 @@ func newBuilds(h *logfmt.Header, golden bool) *builds {
 // see takes the evidence of one event.
 func (b *builds) see(e *logfmt.Event, inherited bool) {
 	b.foreign, b.beyond = false, false
-	if b.fixed {
-		return
-	}
-	if e.Type == "assistant/chunk" { // the same shape in every era
-		if e.Pos.Member >= 0 {
-			b.apply(between{buildPackedRows, 0})
-		}
+	if e.Type == "assistant/chunk" {
+		// The same shape in every era. That it comes from a packed row says who
+		// stored the log last, not who wrote the event: a log may be converted.
 		return
 	}
 	life, known := lifetimes[e.Type]
@@ -255,9 +239,6 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 	}
 	if e.Ignorable {
 		life.from = max(life.from, buildIgnorable)
-	}
-	if e.Fault&logfmt.FaultSourceRuns != 0 {
-		life.from = max(life.from, buildDrift)
 	}
 	narrow := func(from, to Build) {
 		life.from = max(life.from, from)
@@ -320,8 +301,6 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 			narrow(0, buildNoDelta)
 		case jsjson.StrEq(reason, "change"):
 			narrow(buildNoDelta, 0)
-		case jsjson.StrEq(reason, "series"):
-			narrow(buildDrift, 0)
 		}
 	case "session/end-seed":
 		b.hi, b.turnHi = b.cap, b.cap

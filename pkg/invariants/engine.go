@@ -160,7 +160,7 @@ func (c *Context) finish() *Result {
 		Eras:       c.processes(),
 	}
 	if h := c.log.Header; h != nil {
-		res.Session, res.Generation = h.ID, h.Generation
+		res.Session, res.Generation = h.ID, h.Version
 	}
 	c.settle(res)
 	return res

@@ -139,11 +139,7 @@ func (r *Root) Add(d *logfmt.Defect) {
 	}
 	f := finding(d)
 	f.order = ruleOrder(d.Rule)
-	rel, ok := strings.CutPrefix(d.File, strings.TrimRight(r.path, "/")+"/")
-	if r.c.log.Container == logfmt.ZIP {
-		rel, ok = strings.CutPrefix(d.File, r.path+"!")
-	}
-	if ok && rel != "" {
+	if rel, ok := strings.CutPrefix(d.File, strings.TrimRight(r.path, "/")+"/"); ok && rel != "" {
 		f.Message = printable(rel) + ": " + f.Message
 	} else if d.File != r.path && d.File != "" {
 		f.Message = printable(d.File) + ": " + f.Message

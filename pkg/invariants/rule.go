@@ -116,7 +116,6 @@ func init() {
 	register(logRules...)
 	register(lineRules...)
 	register(frameRules...)
-	register(databaseRules...)
 	register(shapeRules...)
 	register(turnRules...)
 	register(surfaceRules...)
@@ -124,8 +123,6 @@ func init() {
 	register(compactionRules...)
 	register(requestRules...)
 	register(rootRules...)
-	register(genRules...)
-	register(zipRules...)
 }
 
 // All returns every rule, by id.
