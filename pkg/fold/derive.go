@@ -174,6 +174,12 @@ func member(obj []byte, i int) (key, val []byte, next int) {
 // The message of an identified event, and only that, is a slice of e.Data. A
 // shape from which no message follows is a *ShapeError.
 func DeriveEventMessage(e *logfmt.Event, p Projection) ([]byte, error) {
+	if f := formatOf(e.Gen); f.project != nil {
+		if !takesPart(e) {
+			return nil, nil
+		}
+		return f.project(e)
+	}
 	switch e.Type {
 	case logfmt.TypeUserMessage, logfmt.TypeContextMessage, logfmt.TypeSteeringMessage,
 		logfmt.TypeAssistantMessage, logfmt.TypeToolResult:

@@ -37,6 +37,9 @@ func (n *Node) message(v view, session string) ([]byte, error) {
 	}
 	d := derived{view: v}
 	d.message, d.err = DeriveEventMessage(n.event(), n.projection(v, session))
+	if len(n.offloaded) > 0 && d.message != nil {
+		d.message = markImages(d.message, n.offloaded)
+	}
 	if n.Type != logfmt.TypeSteeringMessage && n.identified() && v != viewFramedEmpty {
 		d.view = viewAny
 	}

@@ -358,6 +358,7 @@ type Dialect struct {
 	inTurn  bool
 	seeded  bool // a boundary was marked; the next initial or resume header belongs to it
 	process int
+	fixed   bool // a later generation, which has no eras
 	cur     Eras
 }
 
@@ -365,10 +366,16 @@ type Dialect struct {
 // nil tells nothing.
 func NewDialect(h *logfmt.Header) *Dialect {
 	d := &Dialect{first: E0, last: LatestEra, hint: anyEra, turn: anyEra}
+	if h != nil && h.Generation > 0 {
+		// Whatever wrote it came after every era, and rewrote what it took over.
+		d.fixed = true
+		d.cur = Eras{LatestEra, LatestEra}
+		return d
+	}
 	if h != nil {
 		d.seed = h.Seed()
 		switch {
-		case h.Version == 1:
+		case h.Fault&logfmt.HeaderJune != 0:
 			d.hint.Max = E0
 		case h.Origin != nil:
 			d.hint.Min = E9
@@ -398,6 +405,12 @@ func (d *Dialect) Process() int { return d.process }
 
 // Add takes the next event into account and returns the range that holds for it.
 func (d *Dialect) Add(e *logfmt.Event) Eras {
+	if d.fixed {
+		if e.Type == logfmt.TypeSessionEndSeed {
+			d.process++
+		}
+		return d.cur
+	}
 	shape := EventEras(e)
 	if shape.Min > shape.Max {
 		shape = anyEra // contradicts itself: tells nothing

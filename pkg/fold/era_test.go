@@ -121,7 +121,8 @@ func TestDialectHints(t *testing.T) {
 		event  string
 		want   Eras
 	}{
-		{"version 1", logfmt.Header{Version: 1}, `{"type":"step/start"}`, Eras{E0, E0}},
+		{"version 1", logfmt.Header{Version: 1, Fault: logfmt.HeaderJune}, `{"type":"step/start"}`, Eras{E0, E0}},
+		{"generation 1", logfmt.Header{Version: 1, Generation: 1}, `{"type":"step/start"}`, Eras{E13, E13}},
 		{"no depth", logfmt.Header{Fault: logfmt.HeaderNoDepth}, `{"type":"step/start"}`, Eras{E0, E6}},
 		{"depth", logfmt.Header{DelegationDepth: &depth}, `{"type":"step/start"}`, Eras{E6, E13}},
 		{"origin", logfmt.Header{DelegationDepth: &depth, Origin: &origin}, `{"type":"step/start"}`, Eras{E9, E13}},

@@ -2,6 +2,7 @@ package fold
 
 import (
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
@@ -29,6 +30,12 @@ type Fold struct {
 	idToken []byte // its JSON string, nil when there is no header record
 	parent  []byte // JSON string of the parent's id, nil when none
 
+	format   *format
+	toolHist toolHistory
+	offloads int  // events that put images away
+	cutOpen  bool // the events tell where the inherited ones end
+	cutSeen  bool
+
 	dialect *Dialect
 	eras    Eras
 	surface Surface
@@ -47,6 +54,7 @@ type Fold struct {
 	scrubbed     bool
 	framed       *EpochHeader // the header of headerFrames
 	framedFor    string       // and the session id within
+	framedTools  []byte       // and the history of the tools
 
 	next     int64 // seq expected next
 	damaged  bool
@@ -86,6 +94,7 @@ type stepState struct {
 	answered bool    // an attempt ended with one
 	nameless bool    // step/start does not say which step it is
 	messages []int64 // message events since the start, or since the last attempt ended
+	times    []int64 // and their times
 	header   int     // index in messages of the attempt's own header; -1 when none
 	own      bool    // the coming attempt logged a header itself
 	snapshot bool    // and it was a snapshot
@@ -123,9 +132,12 @@ type requestContext struct {
 
 // New starts the fold of a log with that header record; nil when it has none.
 func New(h *logfmt.Header, opts Options) *Fold {
-	f := &Fold{opts: opts, headerSeq: -1, scan: true}
+	f := &Fold{opts: opts, headerSeq: -1, scan: true, format: chunked}
 	if h != nil {
-		f.seed = h.Seed()
+		f.format = formatOf(uint8(h.Format().Version))
+		if f.seed = h.Seed(); h.CutUnknown() {
+			f.seed, f.cutOpen = math.MaxInt64, true
+		}
 		f.session = h.ID
 		f.idToken = jsjson.AppendQuote(nil, h.ID)
 		if h.ParentSession != nil {
@@ -238,13 +250,22 @@ func (f *Fold) Add(e *logfmt.Event) []*Request {
 	if e.Type == logfmt.TypeAssistantChunk {
 		f.eras = f.dialect.Add(e)
 		f.decideMode()
-		f.chunk(e)
+		if !f.format.settled {
+			f.chunk(e)
+		}
 		return f.out
 	}
 
 	// What closes an attempt does so before the event itself counts.
 	switch e.Type {
 	case logfmt.TypeAssistantMessage:
+		if f.format.settled {
+			if f.appends(e) {
+				f.settle(e)
+			}
+			f.eras = f.dialect.Add(e)
+			break
+		}
 		if f.step.open && f.appends(e) {
 			f.eras = f.dialect.Add(e)
 			f.respond(e)
@@ -255,7 +276,9 @@ func (f *Fold) Add(e *logfmt.Event) []*Request {
 		f.closeStep(e, e.Seq)
 		f.eras = f.dialect.Add(e)
 	default:
-		if f.try.open && f.betweenAttempts(e) {
+		if f.format.settled && e.Type == logfmt.TypeAssistantAttempt {
+			f.settle(e)
+		} else if f.try.open && f.betweenAttempts(e) {
 			f.endAttempt(e, e.Seq)
 		}
 		f.eras = f.dialect.Add(e)
@@ -287,6 +310,7 @@ func (f *Fold) Add(e *logfmt.Event) []*Request {
 	}
 	f.oneShot(e)
 	f.apply(e)
+	f.addFormat(e)
 	return f.out
 }
 
@@ -305,11 +329,18 @@ func (f *Fold) appends(e *logfmt.Event) bool {
 
 // apply takes the event up in the surface and, while it is possible, the scan.
 func (f *Fold) apply(e *logfmt.Event) {
-	if e.Op != nil && !f.marked && messageType(e.Type) {
+	if e.Op != nil && !f.marked && takesPart(e) {
 		f.marked = true
 	}
 	f.decideMode()
-	if e.Op == nil && e.Sources == nil && !messageType(e.Type) {
+	if f.format.offload && e.Type == logfmt.TypeImageOffload {
+		if f.offloads++; f.surface.offload(e) {
+			f.change = Replaced
+		}
+		f.faults = f.surface.faults
+		return
+	}
+	if e.Op == nil && e.Sources == nil && !takesPart(e) {
 		return
 	}
 	f.change, f.faults = f.surface.Apply(e, f.eras)
@@ -326,10 +357,10 @@ func (f *Fold) apply(e *logfmt.Event) {
 		case FaultRange, FaultOpShape:
 			f.doubtful = true
 		case FaultEligible:
-			f.doubtful = f.doubtful || messageType(e.Type)
+			f.doubtful = f.doubtful || takesPart(e)
 		}
 	}
-	if !messageType(e.Type) {
+	if !takesPart(e) {
 		return
 	}
 	if f.scan {
@@ -337,6 +368,7 @@ func (f *Fold) apply(e *logfmt.Event) {
 	}
 	if f.step.open && (f.change != Unchanged || f.scan) {
 		f.step.messages = append(f.step.messages, e.Seq)
+		f.step.times = append(f.step.times, e.Time)
 	}
 }
 
@@ -346,7 +378,7 @@ func (f *Fold) openStep(e *logfmt.Event) {
 	f.step = stepState{
 		open: true, turn: turn, step: step, start: e.Seq, header: -1, nameless: !ok1 || !ok2,
 		before: f.now(), due: "the step ends with neither chunk nor message",
-		messages: f.step.messages[:0],
+		messages: f.step.messages[:0], times: f.step.times[:0],
 	}
 	if f.scan {
 		f.step.scanned = f.scanned()
@@ -368,7 +400,7 @@ func (f *Fold) closeStep(e *logfmt.Event, seq int64) {
 		}
 		f.candidate(e, seq, f.step.due)
 	}
-	f.step = stepState{messages: f.step.messages[:0]}
+	f.step = stepState{messages: f.step.messages[:0], times: f.step.times[:0]}
 }
 
 // mayHaveBeenSent excludes the step that provably sent nothing: since E3 the
@@ -437,7 +469,7 @@ func (f *Fold) implicitStep(e *logfmt.Event) {
 	step, _ := jsjson.SafeInt(jsjson.Get(e.Data, "step"))
 	f.step = stepState{
 		open: true, implicit: true, turn: turn, step: step, start: e.Seq, header: -1,
-		before: f.now(), messages: f.step.messages[:0],
+		before: f.now(), messages: f.step.messages[:0], times: f.step.times[:0],
 	}
 	if f.scan {
 		f.step.scanned = f.scanned()
@@ -487,7 +519,7 @@ func (f *Fold) finishAttempt(failed bool) {
 	f.try = attempt{}
 	s := &f.step
 	s.failed, s.own, s.snapshot, s.header = failed, false, false, -1
-	s.messages = s.messages[:0]
+	s.messages, s.times = s.messages[:0], s.times[:0]
 	s.due = ""
 }
 
@@ -503,7 +535,12 @@ func (f *Fold) candidate(e *logfmt.Event, seq int64, why string) {
 	}
 	r := f.request(f.step.attempts, seq)
 	if r.Candidate == "" {
-		r.Candidate = why
+		if r.Candidate = why; f.format.settled && settledWords[why] != "" {
+			r.Candidate = settledWords[why]
+		}
+	}
+	if f.format.tools {
+		f.toolGrade(r)
 	}
 	r.doubt(ReasonDispatch)
 	f.finishAttempt(true)
@@ -587,13 +624,17 @@ func (f *Fold) layout(r Eras, h *EpochHeader) (l Layout, open bool) {
 // around returns the parts of a body around its messages, kept while the header
 // stays the same.
 func (f *Fold) around(h *EpochHeader, l Layout, session []byte) *frameParts {
-	if f.framed != h || f.framedFor != string(session) { // the compiler compares without a copy
-		f.framed, f.framedFor, f.headerFrames, f.sameFrames = h, string(session), [2]*frameParts{}, 0
+	var tools []byte
+	if f.format.tools {
+		tools = f.toolHist.value()
+	}
+	if f.framed != h || f.framedFor != string(session) || !sameSlice(f.framedTools, tools) { // the compiler compares without a copy
+		f.framed, f.framedFor, f.framedTools, f.headerFrames, f.sameFrames = h, string(session), tools, [2]*frameParts{}, 0
 		f.scrubbed = h.Scrubbed()
 	}
 	p := &f.headerFrames[l-LayoutNamed]
 	if *p == nil {
-		parts := frameBody(h, session, l, true)
+		parts := frameBody(h, session, l, true, tools, f.format.rooted)
 		*p = &parts
 	}
 	return *p
@@ -735,7 +776,7 @@ func (f *Fold) request(number int, end int64) *Request {
 // sent (SEMANTICS §6.2).
 func (f *Fold) derivedBeforeStep(c *requestContext) (early, undecided bool) {
 	switch {
-	case f.step.implicit:
+	case f.step.implicit, f.format.settled:
 		return false, false
 	case f.turn.known && f.turn.trigger:
 		return c.header != nil || c.eras.Min >= E3, false

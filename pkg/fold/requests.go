@@ -238,7 +238,7 @@ func (m *bodyMembers) set(key string, val []byte) {
 // frameBody lays out a body around its messages (SEMANTICS §6.1). Scalars that
 // are absent stay absent; an empty system prompt or tool list was dropped by the
 // canonical header.
-func frameBody(h *EpochHeader, session []byte, l Layout, effort bool) frameParts {
+func frameBody(h *EpochHeader, session []byte, l Layout, effort bool, history []byte, rooted bool) frameParts {
 	var m bodyMembers
 	config := func(keys ...string) {
 		for _, key := range keys {
@@ -259,7 +259,10 @@ func frameBody(h *EpochHeader, session []byte, l Layout, effort bool) frameParts
 		}
 	}
 	m.set("messages", hole)
-	m.set("system", h.System)
+	if !rooted {
+		m.set("system", h.System)
+	}
+	m.set("toolHistory", history)
 	m.set("tools", h.Tools)
 	if l != LayoutSpread {
 		config("temperature", "maxTokens", "stop")

@@ -2,6 +2,7 @@ package fold
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,9 +23,11 @@ type Node struct {
 
 	// A legacy tool result that replaces another takes over its id on import: the
 	// stored one (identity, a JSON string token), else the one made from root.
-	identity []byte
-	root     int64
-	memo     []derived // messages by projection; see message
+	identity  []byte
+	root      int64
+	gen       uint8
+	offloaded []int     // images of the message that are put away, by their place in it
+	memo      []derived // messages by projection; see message
 }
 
 // Replacement is one replace that took effect.
@@ -69,10 +72,13 @@ const (
 	FaultEmpty                        // an empty sourceEventSeqs where none may stand
 	FaultShadow                       // a shadowed node is not cited
 	FaultRewrite                      // a tool result replaces something else than one tool result, or changes more than content
+	FaultCited                        // sourceEventSeqs on an event whose sources are in it (from generation 2)
+	FaultHead                         // the system prompt at the head is put or taken by what may not (from generation 3)
+	FaultOffload                      // image/offload names no image of a message on the surface
 	numSurfaceFaults
 )
 
-var surfaceFaultNames = [numSurfaceFaults]string{"marker", "eligible", "op", "range", "sources", "empty", "shadow", "rewrite"}
+var surfaceFaultNames = [numSurfaceFaults]string{"marker", "eligible", "op", "range", "sources", "empty", "shadow", "rewrite", "cited", "head", "offload"}
 
 // String is the short name of the fault: marker, eligible, op, range, sources,
 // empty, shadow or rewrite.
@@ -147,9 +153,10 @@ type Surface struct {
 	shared  bool // nodes' array may be seen by a snapshot: replace must copy
 	gen     int
 	history []Replacement
+	rooted  bool // the first event on it was a system prompt
 	faults  []*SurfaceError
-	sources []int64
-	sorted  []int64
+	sources []logfmt.SeqRange
+	sorted  []logfmt.SeqRange
 	// onReplace is told the first position that a replace changed.
 	onReplace func(pos int)
 }
@@ -216,6 +223,9 @@ func (s *Surface) Apply(e *logfmt.Event, era Eras) (Change, []*SurfaceError) {
 	c, n, i, j := s.judge(e, era)
 	switch c {
 	case Appended:
+		if len(s.nodes) == 0 && s.gen == 0 {
+			s.rooted = e.Type == logfmt.TypeSystemMessage
+		}
 		s.nodes = append(s.nodes, n)
 	case Replaced:
 		s.replace(n, i, j)
@@ -232,38 +242,45 @@ func (s *Surface) Check(e *logfmt.Event, era Eras) (Change, []*SurfaceError) {
 
 func (s *Surface) judge(e *logfmt.Event, era Eras) (c Change, n *Node, i, j int) {
 	s.faults = nil
-	if e.Op == nil && e.Sources == nil && !messageType(e.Type) {
+	if e.Op == nil && e.Sources == nil && !takesPart(e) {
 		return Unchanged, nil, 0, 0
 	}
-	if !Eligible(e.Type, era) {
+	format := formatOf(e.Gen)
+	if !eligible(e, era) {
 		if e.Op != nil {
 			s.fault(e, FaultEligible, -1, "this type takes no place on the surface and cannot carry surfaceOp")
 		}
 		if e.Sources != nil {
 			s.fault(e, FaultEligible, -1, "this type takes no place on the surface and cannot carry sourceEventSeqs")
 		}
-		if !messageType(e.Type) {
+		if !takesPart(e) {
 			return Unchanged, nil, 0, 0
 		}
 	}
+	if e.Sources != nil && format.settled && e.Type == logfmt.TypeAssistantMessage {
+		s.fault(e, FaultCited, -1, "an assistant/message carries its chunks and cites nothing")
+	}
 	if e.Op == nil {
-		if Eligible(e.Type, era) {
+		if eligible(e, era) {
 			s.fault(e, FaultMarker, -1, "a message without surfaceOp is not seen by the model")
 		}
 		s.checkSources(e)
 		return Unchanged, nil, 0, 0
 	}
-	start, end, kind := readOp(e.Op)
+	start, end, kind := readOp(e.Op, format)
 	switch kind {
 	case opAppend:
 		s.checkSources(e)
+		if format.rooted && e.Type == logfmt.TypeSystemMessage && !s.rooted && (len(s.nodes) > 0 || s.gen > 0) {
+			s.fault(e, FaultHead, s.nodes[0].Seq, "a system/message joins a surface that did not begin with one")
+		}
 		return Appended, newNode(e), 0, 0
 	case opBad:
-		s.fault(e, FaultOpShape, -1, `surfaceOp is neither "append" nor {"op":"replace","start":seq,"end":seq}`)
+		s.fault(e, FaultOpShape, -1, `surfaceOp is neither "append" nor `+format.replaceForm())
 		s.checkSources(e)
 		return Unchanged, nil, 0, 0
 	case opLoose:
-		s.fault(e, FaultOpShape, -1, `surfaceOp is not exactly {"op":"replace","start":seq,"end":seq}`)
+		s.fault(e, FaultOpShape, -1, "surfaceOp is not exactly "+format.replaceForm())
 	}
 	i, j = s.index(start), s.index(end)
 	switch {
@@ -280,6 +297,9 @@ func (s *Surface) judge(e *logfmt.Event, era Eras) (c Change, n *Node, i, j int)
 	}
 	if ok {
 		s.checkShadow(e, s.nodes[i:j+1])
+	}
+	if format.rooted {
+		s.checkHead(e, i, j)
 	}
 	if e.Type == logfmt.TypeToolResult {
 		s.checkRewrite(e, s.nodes[i:j+1])
@@ -306,7 +326,7 @@ func newNode(e *logfmt.Event) *Node {
 	buf := make([]byte, 0, len(e.Data)+len(e.Op))
 	buf = append(buf, e.Data...)
 	buf = append(buf, e.Op...)
-	n := &Node{Seq: e.Seq, Type: e.Type, root: e.Seq, Data: buf[:len(e.Data):len(e.Data)]}
+	n := &Node{Seq: e.Seq, Type: e.Type, root: e.Seq, gen: e.Gen, Data: buf[:len(e.Data):len(e.Data)]}
 	if e.Op != nil {
 		n.Op = buf[len(e.Data):]
 	}
@@ -315,7 +335,7 @@ func newNode(e *logfmt.Event) *Node {
 
 // event is the node as the event it came from, as far as derivation looks at it.
 func (n *Node) event() *logfmt.Event {
-	return &logfmt.Event{Type: n.Type, Seq: n.Seq, Data: n.Data, Op: n.Op}
+	return &logfmt.Event{Type: n.Type, Seq: n.Seq, Data: n.Data, Op: n.Op, Gen: n.gen}
 }
 
 func (s *Surface) index(seq int64) int {
@@ -364,15 +384,15 @@ const (
 // readOp reads a surfaceOp. Up to E5 the fold took anything but "append" for a
 // replace and looked its start and end up (SEMANTICS §3.3), which only numbers
 // can survive.
-func readOp(op []byte) (start, end int64, kind opKind) {
+func readOp(op []byte, f *format) (start, end int64, kind opKind) {
 	if jsjson.StrEq(op, "append") {
 		return 0, 0, opAppend
 	}
 	if jsjson.KindOf(op) != jsjson.Object {
 		return 0, 0, opBad
 	}
-	start, ok1 := jsjson.SafeInt(jsjson.Get(op, "start"))
-	end, ok2 := jsjson.SafeInt(jsjson.Get(op, "end"))
+	start, ok1 := jsjson.SafeInt(jsjson.Get(op, f.first))
+	end, ok2 := jsjson.SafeInt(jsjson.Get(op, f.last))
 	if !ok1 || !ok2 {
 		return 0, 0, opBad
 	}
@@ -389,24 +409,14 @@ func (s *Surface) checkSources(e *logfmt.Event) bool {
 	if e.Sources == nil {
 		return true
 	}
-	if e.Fault&logfmt.FaultSourceRuns != 0 {
-		return false // a later format's notation: not judged here
-	}
 	if jsjson.KindOf(e.Sources) != jsjson.Array {
 		s.fault(e, FaultSources, -1, "sourceEventSeqs is not an array")
 		return false
 	}
-	rising := true
-	last := int64(-1)
-	for v := range jsjson.Elements(e.Sources) {
-		n, ok := jsjson.SafeInt(v)
-		if !ok || n < 0 {
-			s.fault(e, FaultSources, -1, "sourceEventSeqs holds something else than non-negative integers")
-			return false
-		}
-		rising = rising && n > last
-		last = n
-		s.sources = append(s.sources, n)
+	var ok bool
+	if s.sources, ok = e.SourceRanges(s.sources); !ok {
+		s.fault(e, FaultSources, -1, "sourceEventSeqs holds something else than non-negative integers")
+		return false
 	}
 	if len(s.sources) == 0 {
 		if e.Type != logfmt.TypeAssistantMessage {
@@ -414,29 +424,51 @@ func (s *Surface) checkSources(e *logfmt.Event) bool {
 		}
 		return true
 	}
+	rising := true
+	last := int64(-1)
+	for _, r := range s.sources {
+		rising = rising && r.First > last
+		last = r.Last
+	}
 	s.sorted = s.sources
 	if !rising {
+		if bytes.IndexByte(e.Sources[1:], '[') >= 0 {
+			s.fault(e, FaultSources, -1, "sourceEventSeqs holds pairs and does not rise")
+		}
 		s.sorted = slices.Clone(s.sources)
-		slices.Sort(s.sorted)
+		slices.SortFunc(s.sorted, func(a, b logfmt.SeqRange) int {
+			return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
+		})
 		for k := 1; k < len(s.sorted); k++ {
-			if s.sorted[k] == s.sorted[k-1] {
-				s.fault(e, FaultSources, s.sorted[k], "sourceEventSeqs cites seq "+itoa(s.sorted[k])+" twice")
+			if a, b := s.sorted[k-1], s.sorted[k]; b.First <= a.Last {
+				s.fault(e, FaultSources, b.First, "sourceEventSeqs cites seq "+itoa(b.First)+" twice")
 				break
 			}
 		}
 	}
-	if top := s.sorted[len(s.sorted)-1]; top >= e.Seq {
+	top := int64(-1)
+	for _, r := range s.sorted {
+		top = max(top, r.Last)
+	}
+	if top >= e.Seq {
 		s.fault(e, FaultSources, top, "sourceEventSeqs cites seq "+itoa(top)+", which is not an earlier event")
 	}
 	return true
 }
 
+// cites reports whether sourceEventSeqs, as checkSources read it, lists seq.
+func (s *Surface) cites(seq int64) bool {
+	if len(s.sources) == 0 {
+		return false
+	}
+	i, found := slices.BinarySearchFunc(s.sorted, seq, func(r logfmt.SeqRange, n int64) int { return cmp.Compare(r.First, n) })
+	return found || i > 0 && s.sorted[i-1].Last >= seq
+}
+
 func (s *Surface) checkShadow(e *logfmt.Event, shadowed []*Node) {
 	for _, n := range shadowed {
-		if len(s.sources) > 0 {
-			if _, ok := slices.BinarySearch(s.sorted, n.Seq); ok {
-				continue
-			}
+		if s.cites(n.Seq) {
+			continue
 		}
 		s.fault(e, FaultShadow, n.Seq, "sourceEventSeqs does not cite the replaced seq "+itoa(n.Seq))
 		return
@@ -455,7 +487,7 @@ func (s *Surface) checkRewrite(e *logfmt.Event, shadowed []*Node) {
 		s.fault(e, FaultRewrite, old.Seq, "a tool result replaces seq "+itoa(old.Seq)+", which is no tool result")
 		return
 	}
-	if diff := rewriteDiff(old, e.Data); diff != "" {
+	if diff := rewriteDiff(old, e.Data, formatOf(e.Gen).bare); diff != "" {
 		s.fault(e, FaultRewrite, old.Seq, "a tool result that replaces seq "+itoa(old.Seq)+" changes "+diff+"; only content may change")
 	}
 }
@@ -464,7 +496,7 @@ func (s *Surface) checkRewrite(e *logfmt.Event, shadowed []*Node) {
 // results differ in, "" when there is none. A result of an older dialect that an
 // E9+ build had upgraded is compared by what the upgrade makes of it
 // (SEMANTICS §10.4).
-func rewriteDiff(old *Node, data []byte) string {
+func rewriteDiff(old *Node, data []byte, bare bool) string {
 	a, b := old.Data, data
 	am, bm := jsjson.Get(a, "message"), jsjson.Get(b, "message")
 	if am == nil && bm != nil {
@@ -477,7 +509,7 @@ func rewriteDiff(old *Node, data []byte) string {
 	if d := objectDiff(a, b, skip, ""); d != "" || bm == nil {
 		return d
 	}
-	if d := objectDiff(am, bm, "content", "message."); d != "" {
+	if d := objectDiff(am, bm, "content", "message."); d != "" || bare {
 		return d
 	}
 	ac, bc := jsjson.Get(am, "content"), jsjson.Get(bm, "content")

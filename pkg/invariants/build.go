@@ -15,7 +15,7 @@ type Build int
 
 const (
 	firstBuild Build = 6_11_10_55
-	lastBuild  Build = 8_21_23_59
+	lastBuild  Build = 9_04_23_59
 )
 
 // The builds that start an era (SEMANTICS §0.1).
@@ -66,6 +66,7 @@ const (
 	buildPreset       Build = 8_10_11_55
 	buildIgnorable    Build = 8_11_11_34
 	buildInterrupted  Build = 8_19_15_39
+	buildDrift        Build = 8_27_00_00 // 0.1.2-alpha.1, of which the day is known
 )
 
 // Era returns the era a build belongs to.
@@ -159,6 +160,10 @@ var lifetimes = map[string]between{
 	"team/message/queued":             {8_18_16_14, 0},
 	"team/message/delivered":          {8_18_16_14, 0},
 
+	"model/selection":                        {buildDrift, 0},
+	"session-log-deepseek/delivery-accepted": {buildDrift, 0},
+	"subagent/model-selection-policy":        {buildDrift, 0},
+
 	"usage":                {firstBuild, 6_21_20_34},
 	"error":                {firstBuild, 6_21_20_34},
 	"request/header-delta": {7_06_13_37, buildNoDelta},
@@ -190,6 +195,7 @@ type builds struct {
 	last    between // lifetime of the shape of the event just seen
 	foreign bool    // the event just seen has a shape retired before lo
 	beyond  bool    // the event just seen is newer than cap
+	fixed   bool    // a later generation: no build of these wrote it
 }
 
 func newBuilds(h *logfmt.Header, golden bool) *builds {
@@ -197,7 +203,12 @@ func newBuilds(h *logfmt.Header, golden bool) *builds {
 	if h == nil || golden {
 		return b
 	}
-	if h.Version == 1 {
+	if h.Generation > 0 {
+		// Written by none of these builds, and after all of them.
+		b.lo, b.fixed = lastBuild, true
+		return b
+	}
+	if h.Fault&logfmt.HeaderJune != 0 {
 		b.cap = eraStart[fold.E1] - 1
 	} else {
 		b.lo = eraStart[fold.E1]
@@ -225,6 +236,9 @@ func newBuilds(h *logfmt.Header, golden bool) *builds {
 // see takes the evidence of one event.
 func (b *builds) see(e *logfmt.Event, inherited bool) {
 	b.foreign, b.beyond = false, false
+	if b.fixed {
+		return
+	}
 	if e.Type == "assistant/chunk" {
 		// The same shape in every era. That it comes from a packed row says who
 		// stored the log last, not who wrote the event: a log may be converted.
@@ -239,6 +253,9 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 	}
 	if e.Ignorable {
 		life.from = max(life.from, buildIgnorable)
+	}
+	if e.Fault&logfmt.FaultSourceRuns != 0 {
+		life.from = max(life.from, buildDrift)
 	}
 	narrow := func(from, to Build) {
 		life.from = max(life.from, from)
@@ -301,6 +318,8 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 			narrow(0, buildNoDelta)
 		case jsjson.StrEq(reason, "change"):
 			narrow(buildNoDelta, 0)
+		case jsjson.StrEq(reason, "series"):
+			narrow(buildDrift, 0)
 		}
 	case "session/end-seed":
 		b.hi, b.turnHi = b.cap, b.cap

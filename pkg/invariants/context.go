@@ -2,6 +2,8 @@ package invariants
 
 import (
 	"bytes"
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
@@ -69,6 +71,8 @@ type Context struct {
 	step    int64     // likewise
 	payload [3][]byte // its members turn, step and chunk
 
+	gen         *generation // of the log; nil for generation 0
+	own         int64       // seq of the first event that is not inherited
 	rule        *Rule
 	running     []runner
 	byType      map[string][]runner // in catalogue order, those that want the type
@@ -80,9 +84,8 @@ type Context struct {
 	events  int64
 	next    int64 // seq that follows the events seen
 	lost    []span
-	losses  int64 // how often events were lost
-	lossAt  int64 // nodes below this seq may have left the surface unseen
-	doubted []int64
+	losses  int64  // how often events were lost
+	lossAt  int64  // nodes below this seq may have left the surface unseen
 	doubt   []span // nodes that a faulty event may have put on the surface or taken from it
 	found   map[string]*bucket
 	defects map[*logfmt.Defect]bool
@@ -99,6 +102,8 @@ type Context struct {
 type runner struct {
 	rule    *Rule
 	checker Checker
+	types   []string // it wants to see; nil: all
+	alone   bool     // see Rule.Alone
 }
 
 // tail is where a log ends: in which turn and step.
@@ -123,11 +128,18 @@ func newContext(log *logfmt.Log, opts Options) *Context {
 		defects: map[*logfmt.Defect]bool{},
 		last:    Place{Seq: -1, Turn: -1, Step: -1},
 	}
+	if c.own = log.Header.Seed(); log.Header.CutUnknown() {
+		c.own = math.MaxInt64
+	}
+	if c.gen = generationOf(log.Header); c.gen != nil {
+		c.gen.addRunners(c)
+		return c
+	}
 	for _, r := range registry {
 		if r.New == nil || !c.runs(r.ID) {
 			continue
 		}
-		c.running = append(c.running, runner{r, r.New()})
+		c.running = append(c.running, runner{r, r.New(), r.Types, r.Alone})
 	}
 	return c
 }
@@ -139,11 +151,11 @@ func (c *Context) runners(typ string) []runner {
 		return rs
 	}
 	for _, r := range c.running {
-		if r.rule.Types == nil || slices.Contains(r.rule.Types, typ) {
+		if r.types == nil || slices.Contains(r.types, typ) {
 			rs = append(rs, r)
 		}
 	}
-	if _, known := lifetimes[typ]; known {
+	if c.known(typ) {
 		c.byType[typ] = rs // types nobody knows are as many as a log likes
 	}
 	return rs
@@ -161,11 +173,14 @@ func (c *Context) header() {
 	c.eras = c.Builds.Eras()
 	c.ranges = append(c.ranges, c.Builds)
 	c.fold = newFolder(c)
-	if c.opts.AsLoaded || c.runs(ruleRefused) {
+	if c.opts.AsLoaded || c.gen == nil && c.runs(ruleRefused) {
 		c.loader = load.New(c.log.Header, load.Options{})
 	}
 	if c.rule = byID["LOG-HEADER"]; c.log.Header != nil && c.runs(c.rule.ID) {
 		checkHeaderRecord(c)
+	}
+	if c.log.Header != nil {
+		checkName(c)
 	}
 }
 
@@ -173,7 +188,7 @@ func (c *Context) header() {
 func (c *Context) runs(id string) bool { return c.opts.Rules == nil || c.opts.Rules(id) }
 
 // Inherited reports whether the event was copied from a parent log.
-func (c *Context) Inherited(e *logfmt.Event) bool { return e.Seq < c.log.Header.Seed() }
+func (c *Context) Inherited(e *logfmt.Event) bool { return e.Seq < c.own }
 
 func (c *Context) event(e *logfmt.Event) {
 	c.header()
@@ -181,6 +196,10 @@ func (c *Context) event(e *logfmt.Event) {
 		c.damage()
 	}
 	c.events++
+	if e.SetsCut() && c.log.Header.CutUnknown() {
+		c.own = e.Seq
+		c.fold.inherit()
+	}
 	where := c.follow(e)
 	c.read(e)
 	c.evidence(e)
@@ -193,11 +212,11 @@ func (c *Context) event(e *logfmt.Event) {
 	}
 	c.Header = c.fold.f.Header()
 	c.Change, c.Faults = fold.Unchanged, nil
-	if e.Op != nil || e.Sources != nil || surfaceTypes[e.Type] {
+	if e.Op != nil || e.Sources != nil || c.onSurface(e.Type) {
 		c.Change, c.Faults = c.Surface.Check(e, c.eras)
 	}
 	for _, r := range c.runners(e.Type) {
-		if (r.rule.Alone || where == inPlace) && r.rule.active(c.Builds) {
+		if (r.alone || where == inPlace) && r.rule.active(c.Builds) {
 			c.rule = r.rule
 			r.checker.Event(c, e)
 		}
@@ -351,6 +370,9 @@ const maxRanges = 64
 
 // processes lists the ranges of the processes without repetition.
 func (c *Context) processes() []fold.Eras {
+	if c.gen != nil {
+		return nil // eras are those of generation 0
+	}
 	var out []fold.Eras
 	for _, r := range c.ranges {
 		e := r.Eras()
@@ -546,34 +568,18 @@ func (c *Context) takeHeader(e *logfmt.Event) {
 // takeSurface notes what a fault leaves open about the surface. What refers to
 // it later is no fault of its own.
 func (c *Context) takeSurface(e *logfmt.Event) {
-	if !surfaceTypes[e.Type] || e.Op != nil && c.fold.f.Change() != fold.Unchanged {
+	if !c.onSurface(e.Type) || e.Op != nil && c.fold.f.Change() != fold.Unchanged {
 		return
 	}
 	c.doubt = addSpan(c.doubt, e.Seq, e.Seq+1)
 	if e.Op == nil {
 		return
 	}
-	if c.doubted = append(c.doubted[:0], citations(e.Sources)...); len(c.doubted) == 0 {
-		return
+	cited, _ := e.SourceRanges(nil)
+	slices.SortFunc(cited, func(a, b logfmt.SeqRange) int { return cmp.Compare(a.First, b.First) })
+	for _, r := range cited {
+		c.doubt = addSpan(c.doubt, r.First, r.Last+1)
 	}
-	slices.Sort(c.doubted)
-	for _, s := range c.doubted {
-		c.doubt = addSpan(c.doubt, s, s+1)
-	}
-}
-
-// citations are the seqs in sourceEventSeqs, as far as they are seqs.
-func citations(sources []byte) []int64 {
-	if jsjson.KindOf(sources) != jsjson.Array {
-		return nil
-	}
-	var out []int64
-	for v := range jsjson.Elements(sources) {
-		if n, ok := jsjson.SafeInt(v); ok && n >= 0 {
-			out = append(out, n)
-		}
-	}
-	return out
 }
 
 // closeState settles what the end of the log means.

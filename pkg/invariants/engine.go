@@ -160,7 +160,7 @@ func (c *Context) finish() *Result {
 		Eras:       c.processes(),
 	}
 	if h := c.log.Header; h != nil {
-		res.Session, res.Generation = h.ID, h.Version
+		res.Session, res.Generation = h.ID, h.Generation
 	}
 	c.settle(res)
 	return res

@@ -21,6 +21,13 @@ func newFolder(c *Context) *folder {
 func (f *folder) add(e *logfmt.Event) { f.take(f.f.Add(e)) }
 func (f *folder) end()                { f.take(f.f.End()) }
 
+// inherit makes all requests so far inherited ones: the log has just told where
+// what it took over ends.
+func (f *folder) inherit() {
+	n := &f.c.counts
+	*n = RequestCounts{Inherited: n.Exact + n.Messages + n.Ambiguous + n.Candidates + n.Inherited}
+}
+
 func (f *folder) take(rs []*fold.Request) {
 	n := &f.c.counts
 	for _, r := range rs {

@@ -116,6 +116,7 @@ func init() {
 	register(logRules...)
 	register(lineRules...)
 	register(frameRules...)
+	register(databaseRules...)
 	register(shapeRules...)
 	register(turnRules...)
 	register(surfaceRules...)
@@ -123,6 +124,8 @@ func init() {
 	register(compactionRules...)
 	register(requestRules...)
 	register(rootRules...)
+	register(genRules...)
+	register(zipRules...)
 }
 
 // All returns every rule, by id.

@@ -84,6 +84,8 @@ func checkHeaderShape(c *Context, e *logfmt.Event) {
 		if c.Builds.Since(buildNoDelta) {
 			c.Report(e, "data.reason", `reason of the header is "fallback", which builds since %s refuse; expected initial, resume or change`, buildNoDelta)
 		}
+	case reason == "series":
+		// From 0.1.2 on: the same conversation, a new series of requests for the cache.
 	case reason != "initial" && reason != "resume" && reason != "change":
 		c.Report(e, "data.reason", "reason of the header is %s, expected initial, resume, change or fallback", quoted(reason)).Severity = Warning
 	}

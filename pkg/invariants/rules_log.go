@@ -1,7 +1,6 @@
 package invariants
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
@@ -127,6 +126,9 @@ func number(n int64) string {
 // reader from going on. Facts that the events bring are judged with them.
 func checkHeaderRecord(c *Context) {
 	h := c.log.Header
+	if c.gen != nil {
+		checkExact(c)
+	}
 	at := Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}
 	bad := func(key, want string) {
 		c.ReportAt(at, key, "header %s is %s, expected %s", key, show(jsjson.Get(h.Raw, key)), want)
@@ -185,7 +187,7 @@ func checkHeaderAge(c *Context, e *logfmt.Event) {
 	at := Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}
 	since := c.builds.last.from
 	var f *Finding
-	if h.Version == 1 {
+	if h.Fault&logfmt.HeaderJune != 0 {
 		f = c.ReportAt(at, "version", "header version is 1, which builds wrote until %s, but seq %d (%s) has a shape that exists since %s: expected version 0",
 			eraStart[fold.E1], e.Seq, typeName(e), since)
 	} else {
@@ -208,6 +210,9 @@ func checkCreation(c *Context) {
 // typeName is the type of an event for a message.
 func typeName(e *logfmt.Event) string {
 	if _, known := lifetimes[e.Type]; known {
+		return e.Type
+	}
+	if _, known := vocabulary4[e.Type]; known {
 		return e.Type
 	}
 	return quoted(e.Type)
@@ -259,7 +264,7 @@ func checkEnvelope(c *Context, e *logfmt.Event) {
 func (c *Context) seqReported(e *logfmt.Event) bool {
 	if b := c.found["LOG-SEQ"]; b != nil {
 		for _, f := range b.kept {
-			if f.Pos.Line == e.Pos.Line && f.Pos.Offset == e.Pos.Offset {
+			if f.Pos.Line == e.Pos.Line && f.Pos.Offset == e.Pos.Offset && f.Pos.Row == e.Pos.Row {
 				return true
 			}
 		}
@@ -286,12 +291,9 @@ func extraKeys(obj []byte) string {
 	return out
 }
 
-// Types of development branches, which no build of the main line wrote, and
-// types that later builds added to the same generation.
-var (
-	branchTypes = map[string]bool{"session/inherited": true, "agent/inbox/added": true, "sandbox/acl-session": true}
-	laterTypes  = map[string]bool{"model/selection": true, "session-log-deepseek/delivery-accepted": true, "subagent/model-selection-policy": true}
-)
+// branchTypes are those of development branches, which no build of the main line
+// wrote.
+var branchTypes = map[string]bool{"session/inherited": true, "agent/inbox/added": true, "sandbox/acl-session": true}
 
 func checkType(c *Context, e *logfmt.Event) {
 	if e.Fault&logfmt.FaultType != 0 || e.Ignorable {
@@ -305,17 +307,13 @@ func checkType(c *Context, e *logfmt.Event) {
 			f.Class = logfmt.Unsupported
 		}
 	case !known:
-		what := "no build wrote this type"
-		switch {
-		case branchTypes[e.Type]:
+		what := "no build of generation 0 wrote this type"
+		if branchTypes[e.Type] {
 			what = "only development branches wrote this type"
-		case laterTypes[e.Type]:
-			what = "only builds after 08-21 write this type"
+		} else if _, ok := vocabulary4[e.Type]; ok {
+			what = "it came with a later generation"
 		}
-		f := c.Report(e, "type", "event type %s is unknown and not marked ignorable: %s up to 08-21", quoted(e.Type), what)
-		if laterTypes[e.Type] || branchTypes[e.Type] {
-			f.Message = fmt.Sprintf("event type %s is unknown and not marked ignorable: %s", quoted(e.Type), what)
-		}
+		f := c.Report(e, "type", "event type %s is unknown and not marked ignorable: %s", quoted(e.Type), what)
 		f.Class = logfmt.Unsupported
 	case life.to != 0 && life.last() < c.Builds.Min:
 		f := c.Report(e, "type", "event type %s was retired on %s, but earlier events of this log were written by builds since %s",

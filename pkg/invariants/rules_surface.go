@@ -94,7 +94,7 @@ type markerChecker struct {
 }
 
 func (m *markerChecker) Event(c *Context, e *logfmt.Event) {
-	if e.Op != nil || !fold.Eligible(e.Type, c.eras) {
+	if e.Op != nil || !c.eligible(e.Type) {
 		return
 	}
 	if c.mode() == fold.SurfaceMode {
@@ -142,7 +142,7 @@ func (c *Context) faults(kind fold.SurfaceFault) []*fold.SurfaceError {
 }
 
 func checkEligible(c *Context, e *logfmt.Event) {
-	if surfaceTypes[e.Type] || e.Op == nil && e.Sources == nil {
+	if c.onSurface(e.Type) || e.Op == nil && e.Sources == nil || c.skipped(e) {
 		return
 	}
 	switch {
@@ -157,9 +157,10 @@ func checkOp(c *Context, e *logfmt.Event) {
 	if len(c.faults(fold.FaultOpShape)) == 0 {
 		return
 	}
-	f := c.Report(e, "surfaceOp", `surfaceOp is %s, expected "append" or {"op":"replace","start":SEQ,"end":SEQ}`, show(e.Op))
-	_, start := jsjson.SafeInt(jsjson.Get(e.Op, "start"))
-	_, end := jsjson.SafeInt(jsjson.Get(e.Op, "end"))
+	g := c.log.Header.Format()
+	f := c.Report(e, "surfaceOp", `surfaceOp is %s, expected "append" or {"op":"replace","%s":SEQ,"%s":SEQ}`, show(e.Op), g.First, g.Last)
+	_, start := jsjson.SafeInt(jsjson.Get(e.Op, g.First))
+	_, end := jsjson.SafeInt(jsjson.Get(e.Op, g.Last))
 	if start && end && !c.Builds.Since(buildClosedEnv) {
 		f.Severity = Warning // taken for a replace then
 	}
@@ -170,14 +171,15 @@ func checkRange(c *Context, e *logfmt.Event) {
 	if len(faults) == 0 {
 		return
 	}
-	start, _ := jsjson.SafeInt(jsjson.Get(e.Op, "start"))
-	end, _ := jsjson.SafeInt(jsjson.Get(e.Op, "end"))
+	g := c.log.Header.Format()
+	start, _ := jsjson.SafeInt(jsjson.Get(e.Op, g.First))
+	end, _ := jsjson.SafeInt(jsjson.Get(e.Op, g.Last))
 	if c.Doubtful(start) || c.Doubtful(end) {
 		return // nobody knows whether it stands there
 	}
-	f, path := faults[0], "surfaceOp.start"
+	f, path := faults[0], "surfaceOp."+g.First
 	if f.Node == end && f.Node != start {
-		path = "surfaceOp.end"
+		path = "surfaceOp." + g.Last
 	}
 	c.Report(e, path, "%s; the surface is %s", f.Detail, seqList(c.Surface.Seqs(nil)))
 }

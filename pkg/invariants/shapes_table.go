@@ -88,9 +88,12 @@ var eventShapes = map[string]eventShape{
 		{key: "sourceEventSeq", is: count, opt: true, hard: true}}},
 	"web/deepseek-search-llm-request": {parts: []part{{key: "endpoint", is: str}, {key: "apiVersion", is: str}, {key: "body", is: object(
 		part{key: "model", is: str}, part{key: "max_tokens", is: num}, part{key: "messages", is: anArray}, part{key: "tools", is: anArray})}}},
-	"subagent/descriptor":   {parts: []part{{key: "version", is: count}, {key: "provider", is: str}}},
-	"feedback/record":       {parts: []part{{key: "text", is: str}}},
-	"agent-preset/selected": {parts: []part{{key: "agentPreset", is: str}}},
+	"model/selection":                        {parts: []part{{key: "provider", is: text}, {key: "model", is: text}, {key: "reasoningEffort", is: text, opt: true}}},
+	"session-log-deepseek/delivery-accepted": {parts: []part{{key: "sessionId", is: str}, {key: "throughSeq", is: count}}},
+	"subagent/model-selection-policy":        {parts: []part{{key: "allowedModels", is: list(object(route...))}}},
+	"subagent/descriptor":                    {parts: []part{{key: "version", is: count}, {key: "provider", is: str}}},
+	"feedback/record":                        {parts: []part{{key: "text", is: str}}},
+	"agent-preset/selected":                  {parts: []part{{key: "agentPreset", is: str}}},
 
 	"agent/inbox/spliced": {parts: []part{must("target", oneOf("next-turn", "next-step")), must("start", count), {key: "removedCount", is: count, opt: true, hard: true},
 		must("inserted", list(inboxMessage)), {key: "outcome", is: oneOf("canceled"), opt: true, hard: true}}},

@@ -5,6 +5,7 @@ package logfmt
 type Header struct {
 	Raw             []byte // canonical JSON of the stored record
 	Version         int64
+	Generation      int64  // Version, but 0 for version 1 of June 2026; see GenerationOf
 	ID              string // WTF-8
 	CreatedAt       int64
 	Cwd             *string
@@ -13,6 +14,8 @@ type Header struct {
 	Origin          *string
 	DelegationDepth *int64
 	AgentPreset     *string
+	Seeded          *bool    // isSeeded, from generation 2
+	Cut             *int64   // from generation 2: the seq where a seeded log's own events begin; nil when unknown, as for a stream
 	Unknown         []string // keys outside the known set, tolerated by every build
 	Pos             Position
 	Facts           uint16 // jsjson.Facts of the stored record
@@ -33,12 +36,22 @@ const (
 	HeaderSeed                                // seedLength is not a non-negative safe integer
 	HeaderUnknownKey                          // a key outside the known set, see Unknown
 	HeaderRetired                             // sandboxMode or approvalPolicy of a development build
+	HeaderSeeded                              // isSeeded is not a boolean
 )
 
-// Seed is the number of leading events inherited from a parent log.
+// Seed is the number of leading events inherited from a parent log, as far as the
+// header record or a look ahead told; see CutUnknown.
 func (h *Header) Seed() int64 {
-	if h == nil || h.SeedLength == nil {
-		return 0
+	switch {
+	case h == nil:
+	case h.Cut != nil:
+		return *h.Cut
+	case h.SeedLength != nil && h.Seeded == nil:
+		return *h.SeedLength
 	}
-	return *h.SeedLength
+	return 0
 }
+
+// CutUnknown reports whether the log has inherited events and only reading it
+// tells how many.
+func (h *Header) CutUnknown() bool { return h != nil && h.Seeded != nil && *h.Seeded && h.Cut == nil }

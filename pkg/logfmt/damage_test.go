@@ -156,14 +156,12 @@ func TestMutations(t *testing.T) {
 			"torn, 8 of 11 events kept, 502 bytes\n" +
 				"  line 10 offset 502+0 seq 8 LOG-SEQ (corrupt): expected seq 8, got 9: one event is missing\n"},
 		{"source ranges", set(3, `{"type":"user/message","seq":2,"time":1,"data":{},"sourceEventSeqs":[0,[0,1]],"surfaceOp":"append"}`), "[0 1 2 3 4 5 6 7]",
-			"unsupported, 8 of 8 events kept, 554 bytes\n" +
-				"  line 4 offset 191+0 seq 2 LOG-FORMAT (unsupported): sourceEventSeqs holds [start,end] ranges, as builds after 2026-08-21 write them: this build does not expand them\n"},
+			"intact, 8 of 8 events kept, 554 bytes\n"},
 		{"source ranges and damage", func(l []string) []string {
 			l[3] = `{"type":"user/message","seq":2,"time":1,"data":{},"sourceEventSeqs":[[0,1]],"surfaceOp":"append"}`
 			return slices.Delete(l, 4, 5)
 		}, "[0 1 2 4 5 6 7]",
 			"corrupt, 3 of 7 events kept, 289 bytes\n" +
-				"  line 4 offset 191+0 seq 2 LOG-FORMAT (unsupported): sourceEventSeqs holds [start,end] ranges, as builds after 2026-08-21 write them: this build does not expand them\n" +
 				"  line 5 offset 289+0 seq 3 LOG-SEQ (corrupt): expected seq 3, got 4: one event is missing\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -210,11 +208,12 @@ func TestHeaders(t *testing.T) {
 		{`{"type":"session","version":0,"id":"s","createdAt":1,"cwd":"a/b","delegationDepth":0,"parentSession":1,"seedLength":-1}`, "intact fault 0x70"},
 		{`{"type":"session","version":0,"id":"s","createdAt":1,"cwd":null,"delegationDepth":0}`, "intact fault 0x8"},
 		{`{"type":"session","version":0,"id":"s","createdAt":-5,"delegationDepth":0}`, "intact fault 0x4"},
-		{`{"type":"session","version":1,"id":"s","createdAt":1,"delegationDepth":0}`, "unsupported LOG-FORMAT format version 1: this build reads generation 0"},
-		{`{"type":"session","version":1,"id":"s","createdAt":1,"seedLength":1}`, "unsupported LOG-FORMAT format version 1: this build reads generation 0"},
-		{`{"type":"session","version":2,"id":"s","createdAt":1}`, "unsupported LOG-FORMAT format version 2: this build reads generation 0"},
-		{`{"version":0.5}`, "unsupported LOG-FORMAT format version 0.5: this build reads generation 0"},
-		{`{"version":1e999}`, "unsupported no header LOG-FORMAT format version 1e999: this build reads generation 0"},
+		{`{"type":"session","version":1,"id":"s","createdAt":1,"delegationDepth":0}`, "intact"},
+		{`{"type":"session","version":1,"id":"s","createdAt":1,"seedLength":1}`, "corrupt no header LOG-HEADER header record: delegationDepth is missing, which every header of generation 1 has"},
+		{`{"type":"session","version":2,"id":"s","createdAt":1}`, "corrupt no header LOG-HEADER header record: delegationDepth is missing, which every header of generation 2 has"},
+		{`{"type":"session","version":5,"id":"s","createdAt":1}`, "unsupported LOG-FORMAT format version 5: this build reads generations 0 to 4"},
+		{`{"version":0.5}`, "unsupported LOG-FORMAT format version 0.5: this build reads generations 0 to 4"},
+		{`{"version":1e999}`, "unsupported no header LOG-FORMAT format version 1e999: this build reads generations 0 to 4"},
 		{`{"version":{"x":1e999}}`, "corrupt no header LOG-HEADER header record: expected type \"session\", got nothing"},
 		{`{"type":"session","version":0,"id":"s","createdAt":1.5,"delegationDepth":0,"agentPreset":"x"}`, "corrupt no header LOG-HEADER header record: createdAt must be a non-negative safe integer, got 1.5"},
 		{`{"type":"session","version":0,"id":"s","createdAt":-0e9,"delegationDepth":0,"origin":"subagent"}`, "corrupt no header LOG-HEADER header record: createdAt must be a non-negative safe integer, got -0e9"},
@@ -266,7 +265,7 @@ func TestNoLog(t *testing.T) {
 		{"empty", "", "jsonl corrupt LOG-HEADER the file is empty, expected a header record"},
 		{"zstd", "\x28\xb5\x2f\xfd\x04", "zstd corrupt FRAME-HEADER the first frame is cut after 5 bytes, expected a complete one with the header record"},
 		{"sqlite", "SQLite format 3\x00\x10", "sqlite unsupported LOG-FORMAT an SQLite database cannot be read from a stream"},
-		{"zip", "PK\x03\x04", "zip unsupported LOG-FORMAT a ZIP archive: this build reads plain JSONL only"},
+		{"zip", "PK\x03\x04", "zip unsupported LOG-FORMAT an archive cannot be read from a stream"},
 		{"binary", "\x7fELF\x00\x00\n", "jsonl unreadable LOG-HEADER not a session log: binary data of no known kind"},
 		{"prose", "# Title\n\ntext\n", "jsonl unreadable LOG-HEADER not a session log: not valid JSON: expected value, got '#'"},
 		{"prose without end", "hello", "jsonl unreadable LOG-HEADER not a session log: not valid JSON: expected value, got 'h'"},

@@ -63,13 +63,14 @@ func (env *envelope) members() int {
 // parseEnvelope reads canonical bytes b into e and env. It keeps no copy.
 func parseEnvelope(b []byte, e *Event, env *envelope, names *nameCache) {
 	env.others = jsjson.Fields(b, env.field[:], fieldNames)
-	env.read(b, e, names)
+	env.read(b, e, names, generations[0])
 }
 
 // read judges the members that were looked up in canonical bytes b.
-func (env *envelope) read(b []byte, e *Event, names *nameCache) {
+func (env *envelope) read(b []byte, e *Event, names *nameCache, g *Generation) {
 	e.Type, e.Seq, e.Time = "", -1, 0
 	e.Data, e.Op, e.Sources, e.Ignorable, e.Fault = nil, nil, nil, false, 0
+	e.Gen = uint8(g.Version)
 	env.shape, env.typ = shapeEvent, ""
 	if env.others < 0 { // no object
 		env.shape = shapeValue
@@ -114,7 +115,7 @@ func (env *envelope) read(b []byte, e *Event, names *nameCache) {
 		}
 	}
 	if e.Op = env.field[fOp]; e.Op != nil {
-		if _, ok := parseOp(e.Op); !ok {
+		if _, ok := parseOp(e.Op, g); !ok {
 			e.Fault |= FaultOp
 		}
 	}
@@ -149,9 +150,9 @@ func safeInt(v []byte) (int64, bool) {
 	return n, true
 }
 
-// parseOp decodes a surfaceOp: "append", or an object of exactly op, start and
-// end with op "replace" (PHYSICAL §2.3).
-func parseOp(v []byte) (ReplaceOp, bool) {
+// parseOp decodes a surfaceOp: "append", or an object of exactly op and the two
+// ends of the range with op "replace" (PHYSICAL §2.3, FORMATS §6.2).
+func parseOp(v []byte, g *Generation) (ReplaceOp, bool) {
 	if string(v) == `"append"` {
 		return ReplaceOp{Append: true}, true
 	}
@@ -168,16 +169,16 @@ func parseOp(v []byte) (ReplaceOp, bool) {
 		members++
 		n, ok := safeInt(val)
 		ok = ok && n >= 0
-		switch string(key) {
-		case `"op"`:
+		switch key = key[1 : len(key)-1]; string(key) {
+		case "op":
 			if string(val) == `"replace"` {
 				seen |= 1
 			}
-		case `"start"`:
+		case g.First:
 			if op.Start = n; ok {
 				seen |= 2
 			}
-		case `"end"`:
+		case g.Last:
 			if op.End = n; ok {
 				seen |= 4
 			}
@@ -189,7 +190,7 @@ func parseOp(v []byte) (ReplaceOp, bool) {
 	return op, true
 }
 
-// checkSources says whether v is a list of seqs, a list with [start,end] runs in
+// checkSources says whether v is a list of seqs, a list with [first,last] pairs in
 // it, or neither.
 func checkSources(v []byte) EnvelopeFault {
 	if len(v) == 0 || v[0] != '[' {
@@ -201,7 +202,7 @@ func checkSources(v []byte) EnvelopeFault {
 		el := v[i:j]
 		i = j
 		if el[0] == '[' {
-			if !isRun(el) {
+			if _, _, ok := readRun(el); !ok {
 				return FaultSources
 			}
 			fault = FaultSourceRuns
@@ -214,47 +215,41 @@ func checkSources(v []byte) EnvelopeFault {
 	return fault
 }
 
-// isRun reports whether v is [start,end] of two seqs with start not after end.
-func isRun(v []byte) bool {
-	i := jsjson.Skip(v, 1)
-	if i >= len(v) || v[i] != ',' {
-		return false
-	}
-	j := jsjson.Skip(v, i+1)
-	if j != len(v)-1 {
-		return false
-	}
-	a, ok1 := safeInt(v[1:i])
-	b, ok2 := safeInt(v[i+1 : j])
-	return ok1 && ok2 && a >= 0 && a <= b
-}
-
 // Replace decodes the surfaceOp of the event. It reports false when there is
 // none, or when it is neither "append" nor an exact replace object.
-func (e *Event) Replace() (ReplaceOp, bool) { return parseOp(e.Op) }
+func (e *Event) Replace() (ReplaceOp, bool) { return parseOp(e.Op, e.format()) }
 
-// SourceSeqs appends the seqs of sourceEventSeqs to dst. It reports false when
-// there is no such list, or when it is not a list of seqs.
+func (e *Event) format() *Generation {
+	if g := GenerationOf(int64(e.Gen)); g != nil {
+		return g
+	}
+	return generations[0]
+}
+
+// SourceSeqs appends the seqs of sourceEventSeqs to dst, pairs expanded. It
+// reports false when there is no such list, when it is not a list of seqs, or when
+// a pair claims more seqs than any log can hold before the event.
 func (e *Event) SourceSeqs(dst []int64) ([]int64, bool) {
-	v := e.Sources
-	if v == nil || e.Fault&(FaultSources|FaultSourceRuns) != 0 {
+	runs, ok := e.SourceRanges(nil)
+	if !ok {
 		return dst, false
 	}
-	if len(v) == 0 || v[0] != '[' {
-		return dst, false
-	}
-	n := len(dst)
-	for i := 1; i < len(v) && v[i] != ']'; i++ {
-		j := jsjson.Skip(v, i)
-		s, ok := safeInt(v[i:j])
-		if !ok || s < 0 {
-			return dst[:n], false
+	total := int64(0)
+	for _, r := range runs {
+		if total += r.Last - r.First + 1; r.Last > r.First && (total > maxExpanded || r.Last >= e.Seq) {
+			return dst, false
 		}
-		dst = append(dst, s)
-		i = j
+	}
+	for _, r := range runs {
+		for s := r.First; s <= r.Last; s++ {
+			dst = append(dst, s)
+		}
 	}
 	return dst, true
 }
+
+// maxExpanded is how many sources a list with pairs may expand to.
+const maxExpanded = 1 << 22
 
 // Clone returns a copy that stays valid. The parts that lie inside JSON share its
 // bytes.

@@ -36,7 +36,7 @@ func parseHeader(line []byte, pos Position) (*Header, *Defect) {
 		return nil, bad(Corrupt, RuleHeader, "header record: expected an object, got %s", valueName(h.Raw))
 	}
 
-	var version, id, created, depth, typ, origin, preset []byte
+	var version, id, created, depth, typ, origin, preset, seeded []byte
 	var retired []string
 	for k, v := range jsjson.Members(h.Raw) {
 		switch string(k) {
@@ -69,6 +69,13 @@ func parseHeader(line []byte, pos Position) (*Header, *Defect) {
 			} else {
 				h.Fault |= HeaderSeed
 			}
+		case `"isSeeded"`:
+			if seeded = v; string(v) == "true" || string(v) == "false" {
+				is := string(v) == "true"
+				h.Seeded = &is
+			} else {
+				h.Fault |= HeaderSeeded
+			}
 		case `"origin"`:
 			origin = v
 		case `"delegationDepth"`:
@@ -89,27 +96,36 @@ func parseHeader(line []byte, pos Position) (*Header, *Defect) {
 	numeric := isNumber(version, false)
 	if overflow := facts&jsjson.NumberOverflow != 0; overflow && string(version) == "null" {
 		if raw := rawMember(line, `"version"`); isNumber(raw, false) {
-			return nil, bad(Unsupported, RuleFormat, "format version %s: this build reads generation 0", clip(raw))
+			d := bad(Unsupported, RuleFormat, "")
+			d.Message, d.Hint = foreign(raw)
+			return nil, d
 		}
 	}
 	if numeric && string(version) != "0" {
-		june := string(version) == "1" && depth == nil && origin == nil && preset == nil &&
+		june := string(version) == "1" && depth == nil && origin == nil && preset == nil && seeded == nil &&
 			h.SeedLength == nil && h.Fault&HeaderSeed == 0
-		if n, ok := safeInt(version); ok {
-			h.Version = n
+		n, ok := safeInt(version)
+		if ok {
+			h.Version, h.Generation = n, n
 		}
-		if !june {
-			d := bad(Unsupported, RuleFormat, "format version %s: this build reads generation 0", clip(version))
-			d.Hint = "the log was written by a newer harness"
-			if version[0] == '-' {
-				d.Hint = "no harness wrote this number"
-			}
+		switch {
+		case june:
+			h.Fault |= HeaderJune
+			h.Generation = 0
+		case !ok || GenerationOf(n) == nil:
+			d := bad(Unsupported, RuleFormat, "")
+			d.Message, d.Hint = foreign(version)
 			if str, ok := jsjson.Str(id); ok {
 				h.ID = str
 			}
 			return h, d
 		}
-		h.Fault |= HeaderJune
+	}
+	if g := h.Format(); g.Header == nil && seeded != nil {
+		// Only later generations have this key; here it is one of no meaning.
+		h.Seeded = nil
+		h.Fault = h.Fault&^HeaderSeeded | HeaderUnknownKey
+		h.Unknown = append(h.Unknown, "isSeeded")
 	}
 
 	shape := func(what string, args ...any) (*Header, *Defect) {
@@ -128,11 +144,22 @@ func parseHeader(line []byte, pos Position) (*Header, *Defect) {
 	if !numeric {
 		return shape("expected a number as version, got %s", valueName(version))
 	}
+	g := h.Format()
+	if g.Header != nil {
+		// The generation fixes the keys, whatever the era of a key in generation 0.
+		if key := h.checkExact(g); key != "" {
+			return shape("%s is missing, which every header of generation %d has", key, g.Version)
+		}
+		if h.Fault&HeaderSeeded != 0 {
+			return shape("expected true or false as isSeeded, got %s", valueName(seeded))
+		}
+		retired = nil
+	}
 	var ok bool
 	if h.ID, ok = jsjson.Str(id); !ok {
 		return shape("expected a string as id, got %s", valueName(id))
 	}
-	late := origin != nil || preset != nil // of a build that checks the rest strictly
+	late := origin != nil || preset != nil || g.Header != nil // of a build that checks the rest strictly
 	if !isNumber(created, false) {
 		return shape("expected a number as createdAt, got %s", valueName(created))
 	}

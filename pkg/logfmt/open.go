@@ -38,6 +38,8 @@ type Log struct {
 	Session  string    // id of the session; known even when there is no header
 	Database *Database // nil when the database could not be used at all
 
+	// Archive is the export that the log was read from; nil for any other log.
+	Archive *Archive
 	// Sidecar is the summary beside a log of June 2026, when the log was found in a
 	// session root; see ReadSummary.
 	Sidecar *Summary
@@ -109,7 +111,7 @@ func (l *Log) Events() iter.Seq2[*Event, *Defect] {
 		}
 
 		s := &l.scan
-		var rec record
+		rec := record{gen: l.Header.Format()}
 		for {
 			if err := src.next(&rec); err == io.EOF {
 				return
@@ -123,15 +125,6 @@ func (l *Log) Events() iter.Seq2[*Event, *Defect] {
 			for i := range rec.count() {
 				e := rec.member(i)
 				e.AfterDamage = s.damaged
-				if e.Fault&FaultSourceRuns != 0 && !s.unsupported {
-					s.unsupported = true
-					d := s.add(&Defect{Rule: RuleFormat, Class: Unsupported, Pos: rec.pos, Seq: e.Seq,
-						Message: "sourceEventSeqs holds [start,end] ranges, as builds after 2026-08-21 write them: this build does not expand them",
-						Hint:    "the sources of such events are not judged"})
-					if !yield(nil, d) {
-						return
-					}
-				}
 				if !yield(e, nil) {
 					return
 				}
@@ -189,6 +182,9 @@ func OpenFile(path string, o Options) (*Log, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
+		if archive, name, ok := splitEntry(path); ok {
+			return openArchiveFile(archive, name, o)
+		}
 		return nil, err
 	}
 	st, err := f.Stat()
@@ -207,6 +203,14 @@ func OpenFile(path string, o Options) (*Log, error) {
 func openEach(path string, o Options, yield func(*Log, error) bool) bool {
 	if isDatabase(path) {
 		for l, err := range DatabaseLogs(path, o) {
+			if !yield(l, err) {
+				return false
+			}
+		}
+		return true
+	}
+	if isArchive(path) {
+		for l, err := range ArchiveLogs(path, o) {
 			if !yield(l, err) {
 				return false
 			}
@@ -261,6 +265,7 @@ type input struct {
 	r      io.Reader // from the first byte on, whatever was looked at already
 	closer io.Closer // may be nil
 	head   []byte    // the first bytes
+	once   bool      // the file can be read only once, like a pipe
 	o      Options
 }
 
@@ -299,8 +304,8 @@ func kindOf(c Container) *kind {
 func kinds() []kind {
 	return []kind{
 		{magic: sqlitedb.Magic, container: SQLite, name: "an SQLite database", open: openSQLite},
-		{magic: "PK\x03\x04", container: ZIP, name: "a ZIP archive"},
-		{magic: "PK\x05\x06", container: ZIP, name: "an empty ZIP archive"},
+		{magic: "PK\x03\x04", container: ZIP, name: "a ZIP archive", open: openZIP},
+		{magic: "PK\x05\x06", container: ZIP, name: "an empty ZIP archive", open: openZIP},
 	}
 }
 
@@ -349,6 +354,14 @@ func openInput(in *input) (*Log, error) {
 		return nil, err
 	}
 	l.misnamed(in.head)
+	if in.file != nil {
+		if st, err := in.file.Stat(); err != nil || !st.Mode().IsRegular() {
+			in.once = true
+		}
+	}
+	if !in.once {
+		l.findCut()
+	}
 	if l.stop || l.first == nil {
 		in.close()
 		l.first = nil

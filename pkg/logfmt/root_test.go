@@ -1,6 +1,7 @@
 package logfmt
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -24,6 +25,9 @@ func quietLog(version int, id, cwd string) string {
 	h := fmt.Sprintf(`{"type":"session","version":%d,"id":%s,"createdAt":1000`, version, jsjson.AppendQuote(nil, id))
 	if cwd != "" {
 		h += `,"cwd":` + string(jsjson.AppendQuote(nil, cwd))
+	}
+	if version >= 2 {
+		h += `,"isSeeded":false`
 	}
 	return h + `,"delegationDepth":0}` + "\n" +
 		`{"type":"turn/start","seq":0,"time":1001,"data":{"turn":1}}` + "\n" +
@@ -68,7 +72,7 @@ func unchanged(t testing.TB, dir string) {
 			if err == nil && d.Type().IsRegular() {
 				data, err := os.ReadFile(p)
 				st, _ := os.Stat(p)
-				fmt.Fprintf(&b, " %v %s %q", err, st.ModTime(), data)
+				fmt.Fprintf(&b, " %v %s %d %x", err, st.ModTime(), len(data), sha256.Sum256(data))
 			}
 			b.WriteByte('\n')
 			return nil
@@ -183,8 +187,7 @@ func TestRoot(t *testing.T) {
 			"  ROOT-IDENTITY the log lies in --srv-app--/e%20, its header puts it in --srv-app--/e~0020: the directory has the name of no id (byte 1: a name holds only A-Z a-z 0-9 . _ - and escapes, got byte 0x25)",
 			"log --srv-app--/f/session.jsonl: jsonl, 2 events, intact",
 			"  ROOT-IDENTITY the header has an empty id, which has no place in a root",
-			"log --srv-app--/g/session.v2.jsonl: jsonl, 0 events, unsupported",
-			"  LOG-FORMAT format version 3: this build reads generation 0",
+			"log --srv-app--/g/session.v2.jsonl: jsonl, 2 events, intact",
 			"  ROOT-IDENTITY the name of the file says generation 2, the header version 3",
 			"log --srv-app--/h/session.jsonl: jsonl, 0 events, unreadable",
 			"  LOG-HEADER not a session log: not valid JSON: expected null, got 'o'",
@@ -219,12 +222,11 @@ func TestRoot(t *testing.T) {
 			app + "/b/session.v1.jsonl": quietLog(1, "b", "/srv/app"),
 		}, []string{
 			"log --srv-app--/a/session.v9.jsonl: jsonl, 0 events, unsupported",
-			"  LOG-FORMAT format version 9: this build reads generation 0",
+			"  LOG-FORMAT format version 9: this build reads generations 0 to 4",
 			"ROOT-GENERATION .: --srv-app--/a/session.v3.jsonl: generation 3 of the session, which is kept but never read again: the harness opens session.v9.jsonl",
 			"ROOT-GENERATION .: --srv-app--/a/session.jsonl: generation 0 of the session, which is kept but never read again: the harness opens session.v9.jsonl",
 			"ROOT-NAME .: --srv-app--/b/session.v1.jsonl: no release leaves a log of generation 1 under this name",
-			"log --srv-app--/b/session.v1.jsonl: jsonl, 0 events, unsupported",
-			"  LOG-FORMAT format version 1: this build reads generation 0",
+			"log --srv-app--/b/session.v1.jsonl: jsonl, 2 events, intact",
 			"skip --srv-app--/a/session.v3.jsonl: an older generation of the same session",
 			"skip --srv-app--/a/session.jsonl: an older generation of the same session",
 		}},
@@ -302,8 +304,7 @@ func TestRoot(t *testing.T) {
 		}, []string{
 			"log x/session.2.jsonl: jsonl, 2 events, intact",
 			"log x/session.jsonl: jsonl, 2 events, intact",
-			"log x/session.v3.jsonl: jsonl, 0 events, unsupported",
-			"  LOG-FORMAT format version 3: this build reads generation 0",
+			"log x/session.v3.jsonl: jsonl, 2 events, intact",
 			"log y/sessions/--srv-app--/a/session.jsonl: jsonl, 2 events, intact",
 			`  ROOT-IDENTITY the log lies in --srv-app--/a, its header puts it in --srv-app--/z: the directory is that of id "a", the header has id "z"`,
 			"ROOT-ENTRY z: z/loop: a symbolic link, which is not followed: what it stands for is not judged",
@@ -353,8 +354,7 @@ func TestRootParts(t *testing.T) {
 		want []string
 	}{
 		{"--srv-app--", []string{
-			"log a/session.v2.jsonl: jsonl, 0 events, unsupported",
-			"  LOG-FORMAT format version 2: this build reads generation 0",
+			"log a/session.v2.jsonl: jsonl, 2 events, intact",
 			"ROOT-GENERATION .: a/session.jsonl: generation 0 of the session, which is kept but never read again: the harness opens session.v2.jsonl",
 			"log c/session.jsonl: jsonl, 2 events, intact",
 			`  ROOT-IDENTITY the log lies in --srv-app--/c, its header puts it in --srv-app--/d: the directory is that of id "c", the header has id "d"`,

@@ -931,11 +931,13 @@ func (d *database) header(l *Log, k sessionKey) {
 	}
 	h.Raw = appendHeader(nil, h)
 	l.Header = h
+	h.Generation = h.Version
 	if h.Version == 0 {
 		return
 	}
 	if h.Version == 1 && d.layout.schema <= 2 {
 		h.Fault |= HeaderJune
+		h.Generation = 0
 		return
 	}
 	hint := "the log was written by a newer harness"

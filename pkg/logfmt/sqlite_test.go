@@ -1185,3 +1185,28 @@ func TestCorpusDatabaseCuts(t *testing.T) {
 		t.Errorf("%d cuts, want 77", n)
 	}
 }
+
+func BenchmarkDatabase(b *testing.B) {
+	var events [][]byte
+	text := strings.Repeat("some words of a message, ", 20)
+	for i := range 20_000 {
+		e := fmt.Appendf(nil, `{"type":"user/message","seq":%d,"time":%d,"data":{"content":[{"type":"text","text":"%s"}],"source":{"kind":"user"}},"sourceEventSeqs":[0],"surfaceOp":"append"}`, i, i, text)
+		events = append(events, e)
+	}
+	path := writeDatabase(b, &Header{ID: "s"}, events...)
+	l, err := OpenFile(path, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(events) * len(events[0])))
+	b.ReportAllocs()
+	for b.Loop() {
+		n := 0
+		for range l.Events() {
+			n++
+		}
+		if n != len(events) {
+			b.Fatal(n)
+		}
+	}
+}

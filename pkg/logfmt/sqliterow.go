@@ -316,7 +316,7 @@ func (s *dbSource) decode(rec *record, st *sqlitedb.Stmt) {
 	}
 	if opAt >= 0 {
 		e.Op = b[opAt:opEnd]
-		if _, ok := parseOp(e.Op); !ok {
+		if _, ok := parseOp(e.Op, generations[0]); !ok {
 			e.Fault |= FaultOp
 		}
 	}

@@ -367,14 +367,14 @@ func TestZstdDefects(t *testing.T) {
 			want{Corrupt, 0, 0, "FRAME-HEADER FRAME-TORN", "the first frame is cut after"}},
 		{"header not valid", bytes.Join(pack(`{"type":"session","version":0}`+"\n", turn(0)), nil),
 			want{Corrupt, 0, 2, "LOG-HEADER", "header record: expected a string as id"}},
-		{"newer version", bytes.Join(pack(strings.Replace(zhead, `"version":0`, `"version":4`, 1), turn(0)), nil),
-			want{Unsupported, 0, 0, "LOG-FORMAT", "format version 4"}},
+		{"newer version", bytes.Join(pack(strings.Replace(zhead, `"version":0`, `"version":9`, 1), turn(0)), nil),
+			want{Unsupported, 0, 0, "LOG-FORMAT", "format version 9"}},
 		{"newer version, damage in a later frame", func() []byte {
-			f := pack(strings.Replace(zhead, `"version":0`, `"version":4`, 1), turn(0))
+			f := pack(strings.Replace(zhead, `"version":0`, `"version":9`, 1), turn(0))
 			f[1][len(f[1])-1] ^= 1
 			return bytes.Join(f, nil)
-		}(), want{Unsupported, 0, 0, "LOG-FORMAT", "format version 4"}},
-		{"newer version, bad structure later", append(bytes.Join(pack(strings.Replace(zhead, `"version":0`, `"version":4`, 1), turn(0), turn(2)), nil), "junk"...),
+		}(), want{Unsupported, 0, 0, "LOG-FORMAT", "format version 9"}},
+		{"newer version, bad structure later", append(bytes.Join(pack(strings.Replace(zhead, `"version":0`, `"version":9`, 1), turn(0), turn(2)), nil), "junk"...),
 			want{Corrupt, 0, 0, "FRAME-MAGIC LOG-FORMAT", "expected 28 b5 2f fd, got 6a 75 6e 6b"}},
 		{"junk of three bytes", append(bytes.Join(base(), nil), "jun"...),
 			want{Torn, 6, 6, "FRAME-TORN", "3 bytes behind the last frame are not the beginning of another"}},

@@ -418,6 +418,8 @@ var assumptions = map[string]string{
 	fold.AssumeKeyOrder:      "no header was logged again, so the config had its logged key order",
 	fold.AssumeFraming:       "settled by --framing",
 	fold.AssumeLayout:        "settled by an option",
+	fold.AssumeTools:         "the request said of its tools that they are those of the header, which is not verified",
+	fold.AssumeOffload:       "a put-away image had its mark as last member, which is not verified",
 	fold.AssumeParentSession: "it was sent under the id of the parent",
 }
 
