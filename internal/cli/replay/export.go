@@ -34,8 +34,9 @@ options:
                   schema 17
   -o OUT          the new file
   --repair        of a torn log drop the tail that the harness drops; close a turn
-                  that is open at the end with the events that the harness adds.
-                  Damage that makes the harness refuse a log cannot be mended
+                  that is open at the end with the events that the harness adds
+                  (format version 0 only). Damage that makes the harness refuse
+                  a log cannot be mended
   --recovery-text TEXT
                   the words of the results that stand in for lost ones; the
                   harness has its own
@@ -315,7 +316,10 @@ func add(w writer, e *logfmt.Event) error {
 // close finds the events that close an open turn: those of the newest harness, if
 // it loads the log, else those of the builds that may have written it.
 func (x *export) close() {
-	if x.outcome.Refusal == nil {
+	switch {
+	case x.log.Header.Generation > 0:
+		return // what closes a turn there is not known to this build
+	case x.outcome.Refusal == nil:
 		x.closers = x.outcome.Closers
 		return
 	}
@@ -371,7 +375,7 @@ func (x *export) report() (*report.Export, error) {
 			r.Unheld = append(r.Unheld, report.Text(k))
 		}
 	}
-	if o.Refusal != nil {
+	if o.Refusal != nil && x.log.Header.Generation == 0 {
 		r.Refused = report.Text(o.Refusal.Error())
 	}
 	return r, nil
@@ -410,7 +414,11 @@ func (x *export) print() error {
 	if r.Refused != "" {
 		x.c.UI.Warn(fmt.Sprintf("%s: the harness of %s refuses this log, and this file: %s", x.log.Path, load.Date, x.outcome.Refusal))
 	}
-	if !x.repair && x.open.Open() {
+	switch {
+	case !x.open.Open() || len(x.closers) > 0:
+	case x.log.Header.Generation > 0:
+		x.c.UI.Hint(fmt.Sprintf("the log ends inside a turn, which stays open: this build does not close turns of generation %d", x.log.Header.Generation))
+	case !x.repair:
 		x.c.UI.Hint("the log ends inside a turn; with --repair it is closed")
 	}
 	return nil
