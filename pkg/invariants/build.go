@@ -323,6 +323,14 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 		}
 	case "session/end-seed":
 		b.hi, b.turnHi = b.cap, b.cap
+	case "llm/retry":
+		if jsjson.Get(d, "retryId") != nil {
+			narrow(buildIDs, 0)
+		}
+	case "compact/start", "compact/summary", "compact/end":
+		if jsjson.Get(d, "compactionId") != nil {
+			narrow(buildIDs, 0)
+		}
 	}
 	if known {
 		b.apply(life)

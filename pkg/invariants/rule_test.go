@@ -7,7 +7,7 @@ import (
 )
 
 func TestCatalogue(t *testing.T) {
-	id := regexp.MustCompile(`^[A-Z]+(-[A-Z0-9]+)+$`)
+	id := regexp.MustCompile(`^[A-Z]+(-[A-Z0-9]+)*$`)
 	all := All()
 	if len(all) != len(registry) || len(all) == 0 {
 		t.Fatalf("All returned %d rules, %d are registered", len(all), len(registry))
