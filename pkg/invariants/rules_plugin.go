@@ -33,13 +33,13 @@ func plugin(make func() Checker) func() Checker {
 type pluginChecker struct{ Checker }
 
 func (p *pluginChecker) Event(c *Context, e *logfmt.Event) {
-	if h := c.log.Header; h == nil || h.Version == 0 {
+	if c.gen == nil {
 		p.Checker.Event(c, e)
 	}
 }
 
 func (p *pluginChecker) End(c *Context) {
-	if h := c.log.Header; h == nil || h.Version == 0 {
+	if c.gen == nil {
 		p.Checker.End(c)
 	}
 }
@@ -149,4 +149,15 @@ func sourceKind(e *logfmt.Event) (src []byte, kind string) {
 func fromPlugin(e *logfmt.Event, name string) ([]byte, bool) {
 	src, kind := sourceKind(e)
 	return src, kind == "plugin" && jsjson.StrEq(jsjson.Get(src, "plugin"), name)
+}
+
+// seqsIn are the seqs in a list, as far as they are seqs.
+func seqsIn(list []byte) []int64 {
+	var out []int64
+	for v := range jsjson.Elements(list) {
+		if n, ok := jsjson.SafeInt(v); ok && n >= 0 {
+			out = append(out, n)
+		}
+	}
+	return out
 }

@@ -219,7 +219,7 @@ func (k *citeChecker) Event(c *Context, e *logfmt.Event) {
 		return
 	case "summary":
 		k.summary = e.Seq
-		k.seqs = citations(jsjson.Get(e.Data, "shadowedSeqs"))
+		k.seqs = seqsIn(jsjson.Get(e.Data, "shadowedSeqs"))
 		r := jsjson.Get(e.Data, "shadowedRange")
 		var a, b bool
 		k.from, a = jsjson.SafeInt(jsjson.Get(r, "start"))
@@ -231,7 +231,7 @@ func (k *citeChecker) Event(c *Context, e *logfmt.Event) {
 		return
 	case "prune":
 		if c.Builds.Since(8_06_11_59) {
-			if n := citations(jsjson.Get(e.Data, "shadowedSeqs")); len(n) == 1 {
+			if n := seqsIn(jsjson.Get(e.Data, "shadowedSeqs")); len(n) == 1 {
 				k.prune, k.pruneType, k.pruned = c.place(e), e.Type, n[0]
 			}
 		}
@@ -275,7 +275,7 @@ func (k *citeChecker) check(c *Context, e *logfmt.Event) {
 		return
 	}
 	want := append([]int64{k.start, k.summary}, k.seqs...)
-	got := citations(e.Sources)
+	got := seqsIn(e.Sources)
 	for i, n := range want {
 		if i >= len(got) || got[i] != n {
 			c.Report(e, "sourceEventSeqs", "the checkpoint cites %s, expected %s: the start, the summary and what the summary lists", seqList(got), seqList(want))
