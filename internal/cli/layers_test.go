@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"pkg/fold":            {"pkg/logfmt"},
 	"pkg/load":            {"pkg/fold"},
 	"pkg/invariants":      {"pkg/load"},
-	"pkg/drift":           {"pkg/fold"},
+	"pkg/drift":           {"pkg/load"},
 	"internal/report":     {"internal/ui", "internal/jsjson", "pkg/drift"},
 	"internal/cli":        {"internal/ui"},
 	"internal/cli/source": {"internal/cli", "pkg/fold"},

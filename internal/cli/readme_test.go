@@ -61,7 +61,7 @@ func TestReadme(t *testing.T) {
 // TestHelpNamesEveryOption holds help texts, which are written by hand, to the
 // options there are: each is explained, and none that is not there.
 func TestHelpNamesEveryOption(t *testing.T) {
-	option := regexp.MustCompile(`(?m)^  (--[a-z-]+)`)
+	option := regexp.MustCompile(`(?m)^  (--[a-z-]+|-[a-z]\b)`)
 	check := func(name, help string, flags []string) {
 		var have []string
 		for _, m := range option.FindAllStringSubmatch(help, -1) {
@@ -69,7 +69,11 @@ func TestHelpNamesEveryOption(t *testing.T) {
 		}
 		want := map[string]int{"--help": 1}
 		for _, f := range flags {
-			want["--"+f] = 1
+			dash := "--"
+			if len(f) == 1 {
+				dash = "-"
+			}
+			want[dash+f] = 1
 		}
 		got := map[string]int{}
 		for _, h := range have {

@@ -498,21 +498,7 @@ func (d *Diff) Causes() []*Cause {
 	if d.System != nil {
 		out = append(out, d.System.Cause)
 	}
-	for _, t := range d.Tools.Removed {
-		out = append(out, t.Cause)
-	}
-	for _, t := range d.Tools.Added {
-		out = append(out, t.Cause)
-	}
-	for _, t := range d.Tools.Changed {
-		out = append(out, t.Cause)
-	}
-	for _, t := range d.Tools.Moved {
-		out = append(out, t.Cause)
-	}
-	if d.Tools.Present != nil {
-		out = append(out, d.Tools.Present.Cause)
-	}
+	out = append(out, toolCauses(&d.Tools)...)
 	for _, m := range d.Messages.Changes {
 		out = append(out, m.Cause)
 	}

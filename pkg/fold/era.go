@@ -96,10 +96,8 @@ func (r Eras) and(o Eras) Eras { return Eras{max(r.Min, o.Min), min(r.Max, o.Max
 func EventEras(e *logfmt.Event) Eras {
 	r := anyEra
 	if e.Type == logfmt.TypeAssistantChunk {
-		// The path of nearly all events: no lookup, no walk unless it finishes.
-		if e.Pos.Member >= 0 && e.Pos.Line > 0 { // from a packed row
-			r.Min = E6
-		}
+		// The path of nearly all events: no lookup, no walk unless it finishes. That
+		// it comes from a packed row says nothing: a log may have been converted.
 		if reason := finishReason(e.Data); reason != nil {
 			r = r.and(finishEras(reason))
 		}

@@ -51,7 +51,6 @@ const (
 	buildFailure      Build = 7_20_22_27
 	buildCompanions   Build = 7_21_21_25
 	buildNotStarted   Build = 7_22_22_18
-	buildPackedRows   Build = 7_22_22_41
 	buildNoContext    Build = 7_24_20_19
 	buildCreatedAt    Build = 7_24_21_14
 	buildEffort       Build = 7_27_22_39
@@ -240,10 +239,9 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 	if b.fixed {
 		return
 	}
-	if e.Type == "assistant/chunk" { // the same shape in every era
-		if e.Pos.Member >= 0 {
-			b.apply(between{buildPackedRows, 0})
-		}
+	if e.Type == "assistant/chunk" {
+		// The same shape in every era. That it comes from a packed row says who
+		// stored the log last, not who wrote the event: a log may be converted.
 		return
 	}
 	life, known := lifetimes[e.Type]
@@ -325,6 +323,14 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 		}
 	case "session/end-seed":
 		b.hi, b.turnHi = b.cap, b.cap
+	case "llm/retry":
+		if jsjson.Get(d, "retryId") != nil {
+			narrow(buildIDs, 0)
+		}
+	case "compact/start", "compact/summary", "compact/end":
+		if jsjson.Get(d, "compactionId") != nil {
+			narrow(buildIDs, 0)
+		}
 	}
 	if known {
 		b.apply(life)

@@ -249,20 +249,20 @@ func finishOf(e *logfmt.Event) (reason []byte) {
 	return reason
 }
 
-// dispatchChecker follows calls that code makes, within their turn.
-type dispatchChecker struct {
-	subs map[string]*dispatched
+// genDispatch follows calls that code makes, within their turn.
+type genDispatch struct {
+	subs map[string]*genDispatched
 	lost int64
 }
 
-type dispatched struct {
+type genDispatched struct {
 	root, parent, name string
 	arguments          []byte
 	started, settled   bool
 	at                 Place
 }
 
-func (d *dispatchChecker) Event(c *Context, e *logfmt.Event) {
+func (d *genDispatch) Event(c *Context, e *logfmt.Event) {
 	if e.Type == "turn/end" {
 		d.subs = nil
 		return
@@ -273,7 +273,7 @@ func (d *dispatchChecker) Event(c *Context, e *logfmt.Event) {
 	}
 	member := func(key string) string { s, _ := jsjson.Str(jsjson.Get(e.Data, key)); return s }
 	id := member("subCallId")
-	now := &dispatched{root: member("rootCallId"), parent: member("parentCallId"), name: member("name"), arguments: clone(jsjson.Get(e.Data, "arguments")), at: c.place(e)}
+	now := &genDispatched{root: member("rootCallId"), parent: member("parentCallId"), name: member("name"), arguments: clone(jsjson.Get(e.Data, "arguments")), at: c.place(e)}
 	if id == "" || now.root == "" || now.parent == "" {
 		return // its shape is what is wrong
 	}
@@ -301,7 +301,7 @@ func (d *dispatchChecker) Event(c *Context, e *logfmt.Event) {
 	if x == nil {
 		x = now
 		if d.subs == nil {
-			d.subs = map[string]*dispatched{}
+			d.subs = map[string]*genDispatched{}
 		}
 		d.subs[id] = x
 	}
@@ -309,21 +309,21 @@ func (d *dispatchChecker) Event(c *Context, e *logfmt.Event) {
 	x.settled = x.settled || !start
 }
 
-func (d *dispatchChecker) End(*Context) {}
+func (d *genDispatch) End(*Context) {}
 
-// retryChecker follows the chains of retries.
-type retryChecker struct {
-	chains map[string]*retryChain
+// genRetry follows the chains of retries.
+type genRetry struct {
+	chains map[string]*genChain
 	owner  map[string]string // chain by id
 	lost   int64
 }
 
-type retryChain struct {
+type genChain struct {
 	id string
 	n  int64
 }
 
-func (r *retryChecker) Event(c *Context, e *logfmt.Event) {
+func (r *genRetry) Event(c *Context, e *logfmt.Event) {
 	if c.unsettled(&r.lost) {
 		r.chains, r.owner = nil, nil
 	}
@@ -355,9 +355,9 @@ func (r *retryChecker) Event(c *Context, e *logfmt.Event) {
 	key := strconv.FormatInt(turn, 10) + " " + strconv.FormatInt(step, 10) + "\x00" + provider + "\x00" + policy
 	chain := r.chains[key]
 	if chain == nil {
-		chain = &retryChain{id: id}
+		chain = &genChain{id: id}
 		if r.chains == nil {
-			r.chains, r.owner = map[string]*retryChain{}, map[string]string{}
+			r.chains, r.owner = map[string]*genChain{}, map[string]string{}
 		}
 		r.chains[key] = chain
 		if r.lost > 0 {
@@ -376,20 +376,20 @@ func (r *retryChecker) Event(c *Context, e *logfmt.Event) {
 	r.owner[id] = key
 }
 
-func (r *retryChecker) End(*Context) {}
+func (r *genRetry) End(*Context) {}
 
-// startChecker pairs retries with their start.
-type startChecker struct {
-	open map[string]*scheduled
+// genRetryStart pairs retries with their start.
+type genRetryStart struct {
+	open map[string]*genScheduled
 	lost int64
 }
 
-type scheduled struct {
+type genScheduled struct {
 	turn, step int64
 	started    bool
 }
 
-func (s *startChecker) Event(c *Context, e *logfmt.Event) {
+func (s *genRetryStart) Event(c *Context, e *logfmt.Event) {
 	if c.unsettled(&s.lost) {
 		s.open = nil
 	}
@@ -402,10 +402,10 @@ func (s *startChecker) Event(c *Context, e *logfmt.Event) {
 	key := strconv.FormatInt(n, 10) + " " + id
 	if e.Type == "llm/retry" {
 		if s.open == nil {
-			s.open = map[string]*scheduled{}
+			s.open = map[string]*genScheduled{}
 		}
 		if s.open[key] == nil {
-			s.open[key] = &scheduled{turn: turn, step: step}
+			s.open[key] = &genScheduled{turn: turn, step: step}
 		}
 		return
 	}
@@ -424,14 +424,14 @@ func (s *startChecker) Event(c *Context, e *logfmt.Event) {
 	}
 }
 
-func (s *startChecker) End(*Context) {}
+func (s *genRetryStart) End(*Context) {}
 
-// titleChecker holds titles to the messages of the user that they cite.
-type titleChecker struct {
+// genTitle holds titles to the messages of the user that they cite.
+type genTitle struct {
 	human map[int64]bool
 }
 
-func (t *titleChecker) Event(c *Context, e *logfmt.Event) {
+func (t *genTitle) Event(c *Context, e *logfmt.Event) {
 	switch e.Type {
 	case "user/message":
 		if jsjson.StrEq(jsjson.Get(jsjson.Get(e.Data, "source"), "kind"), "user") {
@@ -470,7 +470,7 @@ func (t *titleChecker) Event(c *Context, e *logfmt.Event) {
 	}
 }
 
-func (t *titleChecker) request(c *Context, e *logfmt.Event) {
+func (t *genTitle) request(c *Context, e *logfmt.Event) {
 	if seqs := jsjson.Get(e.Data, "messageSeqs"); jsjson.KindOf(seqs) == jsjson.Array && jsjson.Len(seqs) == 0 {
 		c.Report(e, "data.messageSeqs", "the request for a title cites no message, expected at least one")
 	}
@@ -491,17 +491,17 @@ func (t *titleChecker) request(c *Context, e *logfmt.Event) {
 	}
 }
 
-func (t *titleChecker) End(*Context) {}
+func (t *genTitle) End(*Context) {}
 
-// commandChecker pairs commands with their end.
-type commandChecker struct {
+// genCommand pairs commands with their end.
+type genCommand struct {
 	ran  map[string]bool
 	own  map[int64]bool // seqs of command events
 	lost bool
 	mark int64
 }
 
-func (k *commandChecker) Event(c *Context, e *logfmt.Event) {
+func (k *genCommand) Event(c *Context, e *logfmt.Event) {
 	if c.unsettled(&k.mark) {
 		k.lost = true
 	}
@@ -534,13 +534,13 @@ func (k *commandChecker) Event(c *Context, e *logfmt.Event) {
 	k.own[e.Seq] = true
 }
 
-func (k *commandChecker) End(*Context) {}
+func (k *genCommand) End(*Context) {}
 
-// seedChecker holds the header's word on inherited events to the mark that ends
+// genSeed holds the header's word on inherited events to the mark that ends
 // them.
-type seedChecker struct{ marked bool }
+type genSeed struct{ marked bool }
 
-func (s *seedChecker) Event(c *Context, e *logfmt.Event) {
+func (s *genSeed) Event(c *Context, e *logfmt.Event) {
 	if !e.SetsCut() {
 		return
 	}
@@ -550,7 +550,7 @@ func (s *seedChecker) Event(c *Context, e *logfmt.Event) {
 	s.marked = true
 }
 
-func (s *seedChecker) End(c *Context) {
+func (s *genSeed) End(c *Context) {
 	h := c.log.Header
 	if s.marked || h.Seeded == nil || !*h.Seeded || len(c.lost) > 0 || c.losses > 0 || c.log.Class() == logfmt.Torn {
 		return
@@ -558,10 +558,10 @@ func (s *seedChecker) End(c *Context) {
 	c.ReportAt(Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}, "isSeeded", "the header says isSeeded: true, but no session/end-seed says inherited: true: nothing tells which events are inherited")
 }
 
-// catalogChecker holds the list of children together.
-type catalogChecker struct{ seen map[string]int64 }
+// genCatalog holds the list of children together.
+type genCatalog struct{ seen map[string]int64 }
 
-func (k *catalogChecker) Event(c *Context, e *logfmt.Event) {
+func (k *genCatalog) Event(c *Context, e *logfmt.Event) {
 	version, okV := jsjson.SafeInt(jsjson.Get(e.Data, "version"))
 	mode, okM := jsjson.Str(jsjson.Get(e.Data, "mode"))
 	label := jsjson.Get(e.Data, "label")
@@ -598,7 +598,7 @@ func (k *catalogChecker) Event(c *Context, e *logfmt.Event) {
 	k.seen[id] = e.Seq
 }
 
-func (k *catalogChecker) End(*Context) {}
+func (k *genCatalog) End(*Context) {}
 
 func genDelivery(c *Context, e *logfmt.Event) {
 	n, ok := jsjson.SafeInt(jsjson.Get(e.Data, "sessionFormatVersion"))

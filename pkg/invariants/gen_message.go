@@ -209,14 +209,14 @@ func blockList(c *Context, e *logfmt.Event, list []byte, path string, updates bo
 	}
 }
 
-// updateChecker holds messages that change the tools to the headers they name.
-type updateChecker struct {
+// genUpdate holds messages that change the tools to the headers they name.
+type genUpdate struct {
 	seqs  map[int64]bool
 	tools map[int64][]byte // of the latest few headers
 	order []int64
 }
 
-func (u *updateChecker) Event(c *Context, e *logfmt.Event) {
+func (u *genUpdate) Event(c *Context, e *logfmt.Event) {
 	if e.Type == "request/header" {
 		if u.seqs == nil {
 			u.seqs, u.tools = map[int64]bool{}, map[int64][]byte{}
@@ -284,7 +284,7 @@ func (u *updateChecker) Event(c *Context, e *logfmt.Event) {
 	}
 }
 
-func (u *updateChecker) End(*Context) {}
+func (u *genUpdate) End(*Context) {}
 
 // genHeader judges a request header (FORMATS §6.2, §7.4 Q).
 func genHeader(c *Context, e *logfmt.Event) {

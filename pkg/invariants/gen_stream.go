@@ -31,11 +31,11 @@ func genStream(c *Context, e *logfmt.Event) {
 	}
 }
 
-// asmChecker puts an answer together from its chunks again. One assembler serves
+// genAsm puts an answer together from its chunks again. One assembler serves
 // all answers of a log.
-type asmChecker struct{ a fold.Assembler }
+type genAsm struct{ a fold.Assembler }
 
-func (k *asmChecker) Event(c *Context, e *logfmt.Event) {
+func (k *genAsm) Event(c *Context, e *logfmt.Event) {
 	message := jsjson.Get(e.Data, "message")
 	content := jsjson.Get(message, "content")
 	if e.Type != "assistant/message" || jsjson.KindOf(content) != jsjson.Array {
@@ -75,7 +75,7 @@ func (k *asmChecker) Event(c *Context, e *logfmt.Event) {
 	}
 }
 
-func (k *asmChecker) End(*Context) {}
+func (k *genAsm) End(*Context) {}
 
 // contentDiff says where an answer differs from what its chunks add up to.
 func contentDiff(chunks, content []byte) (path, what string) {

@@ -138,8 +138,8 @@ func (o *genOwner) settle(c *Context) {
 
 func (o *genOwner) End(c *Context) { o.settle(c) }
 
-// compactionID follows the ids of the open compaction.
-type compactionID struct {
+// genCompactionID follows the ids of the open compaction.
+type genCompactionID struct {
 	open        bool
 	id, command []byte
 	at          Place
@@ -147,14 +147,14 @@ type compactionID struct {
 	blind       bool
 }
 
-func (k *compactionID) Event(c *Context, e *logfmt.Event) {
+func (k *genCompactionID) Event(c *Context, e *logfmt.Event) {
 	if c.unsettled(&k.lost) {
-		*k = compactionID{lost: k.lost, blind: true}
+		*k = genCompactionID{lost: k.lost, blind: true}
 	}
 	id, command := jsjson.Get(e.Data, "compactionId"), jsjson.Get(e.Data, "sourceCommandId")
 	switch e.Type {
 	case "compaction/start":
-		*k = compactionID{open: true, id: clone(id), command: clone(command), at: c.place(e), lost: k.lost}
+		*k = genCompactionID{open: true, id: clone(id), command: clone(command), at: c.place(e), lost: k.lost}
 	case "compaction/summary", "compaction/end":
 		if k.open {
 			k.compare(c, e, "data", id, command)
@@ -181,7 +181,7 @@ func (k *compactionID) Event(c *Context, e *logfmt.Event) {
 	}
 }
 
-func (k *compactionID) compare(c *Context, e *logfmt.Event, path string, id, command []byte) {
+func (k *genCompactionID) compare(c *Context, e *logfmt.Event, path string, id, command []byte) {
 	var f *Finding
 	switch {
 	case id != nil && k.id != nil && !jsjson.Equal(id, k.id):
@@ -194,4 +194,4 @@ func (k *compactionID) compare(c *Context, e *logfmt.Event, path string, id, com
 	f.Related = append(f.Related, Related{k.at.Seq, k.at.Pos.Line, "the compaction starts here"})
 }
 
-func (k *compactionID) End(*Context) {}
+func (k *genCompactionID) End(*Context) {}

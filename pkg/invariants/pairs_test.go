@@ -83,6 +83,9 @@ var elsewhere = map[string]bool{
 	// TestRootVerdicts, and TestRoot of package logfmt
 	"ROOT-IDENTITY": true, "ROOT-BUCKET": true, "ROOT-DUPLICATE": true, "ROOT-ENCODING": true, "ROOT-STRAY": true, "ROOT-FLAT": true,
 	"ROOT-TEMP": true, "ROOT-GENERATION": true, "ROOT-ENTRY": true, "ROOT-NAME": true, "ROOT-SIDECAR": true,
+	// TestArchiveVerdicts, and TestArchive of package logfmt
+	"ZIP-DIRECTORY": true, "ZIP-NAME": true, "ZIP-DUPLICATE": true, "ZIP-METHOD": true, "ZIP-BOMB": true, "ZIP-DATA": true,
+	"ZIP-ENTRY": true, "ZIP-IDENTITY": true, "ZIP-HASH": true, "ZIP-MEDIA": true,
 	// TestCompare
 	"REQ-BYTES": true, "REQ-KEYORDER": true, "REQ-MISSING": true, "REQ-EXTRA": true, "REQ-AUX": true, "REQ-RECORD": true,
 }

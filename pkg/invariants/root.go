@@ -139,7 +139,11 @@ func (r *Root) Add(d *logfmt.Defect) {
 	}
 	f := finding(d)
 	f.order = ruleOrder(d.Rule)
-	if rel, ok := strings.CutPrefix(d.File, strings.TrimRight(r.path, "/")+"/"); ok && rel != "" {
+	rel, ok := strings.CutPrefix(d.File, strings.TrimRight(r.path, "/")+"/")
+	if r.c.log.Container == logfmt.ZIP {
+		rel, ok = strings.CutPrefix(d.File, r.path+"!")
+	}
+	if ok && rel != "" {
 		f.Message = printable(rel) + ": " + f.Message
 	} else if d.File != r.path && d.File != "" {
 		f.Message = printable(d.File) + ": " + f.Message

@@ -1,7 +1,10 @@
 package invariants
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -154,6 +157,105 @@ func TestRootVerdicts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if d := cmp.Diff(c.want, judgeAll(t, files(t, c.files), c.opts)); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func zipped(t testing.TB, entries ...[2]string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, e := range entries {
+		w, err := z.Create(e[0])
+		if err == nil {
+			_, err = w.Write([]byte(e[1]))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestArchiveVerdicts(t *testing.T) {
+	picture := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte("picture")))
+	head := `{"type":"session","version":0,"id":"root","createdAt":1000,"cwd":"/srv/app","delegationDepth":0,"agentPreset":"x"}` + "\n" +
+		`{"type":"turn/start","seq":0,"time":1001,"data":{"turn":1}}` + "\n" +
+		`{"type":"step/start","seq":1,"time":1002,"data":{"turn":1,"step":1}}` + "\n"
+	message := func(blocks string) string {
+		return `{"type":"user/message","seq":2,"time":1003,"data":{"content":[` + blocks + `],"source":{"kind":"user"},"role":"user","id":"u1"},"surfaceOp":"append"}` + "\n"
+	}
+	tail := `{"type":"step/end","seq":3,"time":1004,"data":{"turn":1,"step":1}}` + "\n" +
+		`{"type":"turn/end","seq":4,"time":1005,"data":{"turn":1,"reason":{"kind":"completed"}}}` + "\n"
+	image := func(id, typ string, n int) string {
+		return fmt.Sprintf(`{"type":"image","attachment":{"attachmentId":%q,"mediaType":%q,"bytes":%d,"width":1,"height":1}}`, id, typ, n)
+	}
+	log := func(blocks ...string) string { return head + message(strings.Join(blocks, ",")) + tail }
+	words := `{"type":"text","text":"\"attachment\":{\"attachmentId\":\"sha256:0\"}"}`
+	for _, c := range []struct {
+		name string
+		zip  []byte
+		want []string
+	}{
+		{"sound", zipped(t, [2]string{"session.jsonl", log(image(picture, "image/png", 7), image(picture, "image/png", 7), words)}, [2]string{"media/" + picture + ".png", "picture"}),
+			[]string{"zip .!session.jsonl: ok"}},
+		{"missing, and one too many", zipped(t, [2]string{"session.jsonl", log(image("att-1", "image/webp", 7), image("att-2", "image/tiff", 7))}, [2]string{"media/" + picture + ".png", "picture"}),
+			[]string{
+				"zip .!session.jsonl: warn",
+				`  EVT-SHAPE warning: content[1].attachment.mediaType of user/message is "image/tiff", expected "image/png", "image/jpeg", "image/webp" or "image/gif"`,
+				`  ZIP-MEDIA warning: attachment "att-1" is not in the archive: expected media/att-1.webp`,
+				`  ZIP-MEDIA warning: attachment "att-2" is not in the archive: expected media/att-2.*`,
+				"zip .: ok",
+				"  ZIP-ENTRY note: media/" + picture + ".png: no log in the archive refers to this attachment",
+			}},
+		{"another type and size", zipped(t, [2]string{"session.jsonl", log(image(picture, "image/gif", 8))}, [2]string{"media/" + picture + ".png", "picture"}),
+			[]string{
+				"zip .!session.jsonl: warn",
+				`  ZIP-MEDIA warning: attachment "` + picture[:48] + `…" has 8 bytes in the message, and 7 in the archive`,
+				`  ZIP-MEDIA warning: attachment "` + picture[:48] + `…" is of type "image/gif", and lies in the archive as .png`,
+			}},
+		{"another picture", zipped(t, [2]string{"session.jsonl", log(image(picture, "image/png", 7))}, [2]string{"media/" + picture + ".png", "pictura"}),
+			[]string{
+				"zip .!session.jsonl: ok",
+				"zip .: violations",
+				fmt.Sprintf("  ZIP-HASH error: media/%s.png: the attachment has the digest %x, not the one in its name", picture, sha256.Sum256([]byte("pictura"))),
+			}},
+		{"hostile", zipped(t, [2]string{"session.jsonl", log()}, [2]string{"../\x1b[2J", ""}, [2]string{"subagents/x/session.jsonl", rootLog("y", "/")}),
+			[]string{
+				"zip .!session.jsonl: ok",
+				"zip .!subagents/x/session.jsonl: violations",
+				`  ZIP-IDENTITY error: the log lies under the name "x", its header has id "y", which an export puts under "y"`,
+				"zip .: violations",
+				`  ZIP-NAME error: entry 1 is named "../\x1b[2J": control characters, or bytes that are no UTF-8`,
+			}},
+		{"no log", zipped(t, [2]string{"x", ""}), []string{
+			"zip .: unreadable",
+			"  ZIP-ENTRY error: the archive holds no log",
+			"zip .: ok",
+			"  ZIP-ENTRY note: x: no export has an entry of this name",
+		}},
+		{"cut", zipped(t, [2]string{"session.jsonl", log()})[:300], []string{
+			"zip .!session.jsonl: torn",
+			"  ZIP-DATA warning: the archive ends within this entry: what was read of it is all there is",
+			"zip .: corrupt",
+			"  ZIP-DIRECTORY error: the file ends after 300 bytes without the list of its entries; 1 entry found without it",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x.zip")
+			if err := os.WriteFile(path, c.zip, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, l := range judgeAll(t, path, Options{}) {
+				got = append(got, strings.Replace(l, "zip ../x.zip!", "zip .!", 1))
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
 				t.Error(d)
 			}
 		})

@@ -122,8 +122,16 @@ func init() {
 	register(surfaceRules...)
 	register(headerRules...)
 	register(compactionRules...)
+	register(compactionPluginRules...)
+	register(toolPluginRules...)
+	register(retryRules...)
+	register(sessionPluginRules...)
+	register(teamRules...)
+	register(goalRules...)
+	register(inboxRules...)
 	register(requestRules...)
 	register(rootRules...)
+	register(zipRules...)
 	registerMissing(genRules...)
 }
 

@@ -39,6 +39,7 @@ type bracket struct {
 	open      bool
 	known     bool   // its start was seen and made sense
 	owner     []byte // turn of its start, canonical JSON
+	id        []byte // its compactionId, likewise; nil when it has none
 	summaries int
 	at        Place
 }
@@ -62,6 +63,7 @@ func sameOwner(a, b []byte) bool { return string(a) == string(b) }
 
 type pairChecker struct {
 	b     bracket
+	old   stale
 	lost  int64 // losses that were taken into account
 	blind bool  // events were lost since the last event of a compaction
 }
@@ -76,13 +78,19 @@ func (p *pairChecker) Event(c *Context, e *logfmt.Event) {
 	if part != "" {
 		p.blind = false
 	}
+	if !p.b.open && (part == "summary" || part == "end") && p.old.goesOn(e) {
+		return // said of session/end-seed
+	}
 	switch part {
 	case "start":
+		if p.old.id == nil {
+			p.old = stale{}
+		}
 		if p.b.open && !blind {
 			f := c.Report(e, "", "%s while a compaction is open, expected its end first", e.Type)
 			f.Related = append(f.Related, Related{p.b.at.Seq, p.b.at.Pos.Line, "the open compaction starts here"})
 		}
-		p.b = bracket{open: true, known: true, owner: clone(owner), at: c.place(e)}
+		p.b = bracket{open: true, known: true, owner: clone(owner), id: clone(jsjson.Get(e.Data, "compactionId")), at: c.place(e)}
 		if owner == nil || wantOwner(owner) != "" || !ownerFits(c, owner) {
 			p.b.owner = nil // said elsewhere, and nothing to compare the end with
 		}
@@ -108,6 +116,9 @@ func (p *pairChecker) Event(c *Context, e *logfmt.Event) {
 		}
 		p.b = bracket{}
 	default:
+		if e.Type == "session/end-seed" && p.b.open {
+			p.old.take(&p.b)
+		}
 		if c.gen == nil && abandoned(e) || e.Type == "session/end-seed" {
 			p.b, p.blind = bracket{}, false
 		}

@@ -188,6 +188,24 @@ func TestCorpusVerdicts(t *testing.T) {
 						*v.PreservedEvents, *v.Closers, *v.RepairedEvents)
 				}
 			}
+			if p := filepath.Join(dir, "repaired-file"+strings.TrimPrefix(filepath.Base(path), "damaged")); got.Cut.Torn && exists(p) && got.Cut.Byte >= 0 {
+				n["cut"]++
+				// The file that the harness cut and went on writing.
+				after := read(t, p)
+				if k := got.Cut.Byte; int64(len(after)) < k || !bytes.Equal(before[:k], after[:k]) ||
+					log.Container == logfmt.Zstd && got.Cut.Recovered+int64(len(got.Closers)) == 0 && int64(len(after)) != k {
+					t.Errorf("cut at byte %d of %d: the harness kept other bytes", k, len(before))
+				}
+				if log.Container == logfmt.Plain {
+					var b []byte
+					for _, e := range got.Closers {
+						b = append(append(b, e.JSON...), '\n')
+					}
+					if !bytes.Equal(after[got.Cut.Byte:], b) {
+						t.Errorf("the harness added %q behind the cut, want %q", after[got.Cut.Byte:], b)
+					}
+				}
+			}
 			for _, want := range []string{"loaded.jsonl", "repaired.jsonl"} {
 				if p := filepath.Join(dir, want); exists(p) {
 					n[want]++

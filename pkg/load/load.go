@@ -109,6 +109,9 @@ type Outcome struct {
 	Kept     int64           // stored events that the harness keeps
 	Upgraded int64           // of these, events that it upgrades
 	Closers  []*logfmt.Event // what it adds; none to a log that is refused
+	Before   Extent          // what stands before the first damage; all of a sound log
+	Behind   Extent          // what can be read behind it
+	Cut      Cut             // what it takes away to continue a log that is torn
 }
 
 // A Loader takes one log event by event. It holds the surface and the open turn,
@@ -127,6 +130,10 @@ type Loader struct {
 	spare    Refusal     // where refusals go that are not kept
 	next     int64
 	upgraded int64
+	before   Extent
+	behind   Extent
+	frameAt  int64 // of the frame of the last event
+	inFrame  int64 // kept events of that frame
 
 	ev  logfmt.Event // the upgraded event
 	buf []byte
@@ -135,7 +142,7 @@ type Loader struct {
 
 // New starts the load of a log with the given header, which may be nil.
 func New(h *logfmt.Header, o Options) *Loader {
-	l := &Loader{opts: o, texts: fold.DefaultCloserTexts, ids: map[int64][]byte{}}
+	l := &Loader{opts: o, texts: fold.DefaultCloserTexts, ids: map[int64][]byte{}, before: none, behind: none}
 	if o.Texts != nil {
 		l.texts = *o.Texts
 	}
@@ -167,8 +174,14 @@ var nowhere = logfmt.Position{Frame: -1, FrameAt: -1, Row: -1, Member: -1}
 // upgraded comes back as it is.
 func (l *Loader) Add(e *logfmt.Event) *logfmt.Event {
 	if e.AfterDamage {
+		l.behind.add(e)
 		return nil
 	}
+	l.before.add(e)
+	if e.Pos.FrameAt != l.frameAt {
+		l.frameAt, l.inFrame = e.Pos.FrameAt, 0
+	}
+	l.inFrame++
 	l.vocabulary(e)
 	up := l.upgrade(e)
 	if up != e {
@@ -319,9 +332,10 @@ func messageID(e *logfmt.Event) []byte {
 // End says what became of the log, after its last event. The log tells what is
 // wrong with the stored bytes; nil stands for a sound one.
 func (l *Loader) End(log *logfmt.Log) *Outcome {
-	o := &Outcome{Kept: l.next, Upgraded: l.upgraded}
+	o := &Outcome{Kept: l.next, Upgraded: l.upgraded, Before: l.before, Behind: l.behind}
 	if log != nil {
 		o.Unjudged = l.storage(log)
+		o.Cut = l.cut(log)
 	}
 	for _, r := range l.retired {
 		if r != nil && l.refusals[Retired] == nil {

@@ -265,7 +265,7 @@ func TestNoLog(t *testing.T) {
 		{"empty", "", "jsonl corrupt LOG-HEADER the file is empty, expected a header record"},
 		{"zstd", "\x28\xb5\x2f\xfd\x04", "zstd corrupt FRAME-HEADER the first frame is cut after 5 bytes, expected a complete one with the header record"},
 		{"sqlite", "SQLite format 3\x00\x10", "sqlite unsupported LOG-FORMAT an SQLite database cannot be read from a stream"},
-		{"zip", "PK\x03\x04", "zip unsupported LOG-FORMAT a ZIP archive: this build reads plain JSONL only"},
+		{"zip", "PK\x03\x04", "zip unsupported LOG-FORMAT an archive cannot be read from a stream"},
 		{"binary", "\x7fELF\x00\x00\n", "jsonl unreadable LOG-HEADER not a session log: binary data of no known kind"},
 		{"prose", "# Title\n\ntext\n", "jsonl unreadable LOG-HEADER not a session log: not valid JSON: expected value, got '#'"},
 		{"prose without end", "hello", "jsonl unreadable LOG-HEADER not a session log: not valid JSON: expected value, got 'h'"},

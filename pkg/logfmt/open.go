@@ -38,6 +38,8 @@ type Log struct {
 	Session  string    // id of the session; known even when there is no header
 	Database *Database // nil when the database could not be used at all
 
+	// Archive is the export that the log was read from; nil for any other log.
+	Archive *Archive
 	// Sidecar is the summary beside a log of June 2026, when the log was found in a
 	// session root; see ReadSummary.
 	Sidecar *Summary
@@ -180,6 +182,9 @@ func OpenFile(path string, o Options) (*Log, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
+		if archive, name, ok := splitEntry(path); ok {
+			return openArchiveFile(archive, name, o)
+		}
 		return nil, err
 	}
 	st, err := f.Stat()
@@ -198,6 +203,14 @@ func OpenFile(path string, o Options) (*Log, error) {
 func openEach(path string, o Options, yield func(*Log, error) bool) bool {
 	if isDatabase(path) {
 		for l, err := range DatabaseLogs(path, o) {
+			if !yield(l, err) {
+				return false
+			}
+		}
+		return true
+	}
+	if isArchive(path) {
+		for l, err := range ArchiveLogs(path, o) {
 			if !yield(l, err) {
 				return false
 			}
@@ -291,8 +304,8 @@ func kindOf(c Container) *kind {
 func kinds() []kind {
 	return []kind{
 		{magic: sqlitedb.Magic, container: SQLite, name: "an SQLite database", open: openSQLite},
-		{magic: "PK\x03\x04", container: ZIP, name: "a ZIP archive"},
-		{magic: "PK\x05\x06", container: ZIP, name: "an empty ZIP archive"},
+		{magic: "PK\x03\x04", container: ZIP, name: "a ZIP archive", open: openZIP},
+		{magic: "PK\x05\x06", container: ZIP, name: "an empty ZIP archive", open: openZIP},
 	}
 }
 

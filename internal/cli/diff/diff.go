@@ -26,6 +26,11 @@ const help = `dsh-diff - say what changed in what the model saw, and why
 
 usage: dsh-diff [options] A B
        dsh-diff [options] --steps LOG
+       dsh-diff [options] --resumes LOG or ROOT ...
+       dsh-diff [options] --fork CHILD PARENT
+       dsh-diff [options] --runs LOG LOG
+       dsh-diff [options] --headers LOG or ROOT ...
+       dsh-diff [options] --cache LOG or ROOT ...
 
 A and B are each LOG@TURN.STEP or LOG@TURN.STEP.ATTEMPT, one request of a log, or
 LOG, its last request. What follows the last "@" names the request; a file that
@@ -37,8 +42,17 @@ difference stands the event of the log that made it; what no event accounts for
 is called UNEXPLAINED.
 
 modes:
-  --steps LOG     each request against the one before it: an extension, or a
+  --steps         each request against the one before it: an extension, or a
                   break and its cause
+  --resumes       each process that went on with a log: same header, or which
+                  drift; what crash repair added; messages that are others now
+  --fork          the prefix a child inherited against its parent's log, and what
+                  the child's first own request changed
+  --runs          two recordings of one scenario, turn by turn; ids and working
+                  directories are matched one to one, times are not compared
+  --headers       how models, system prompts and tools vary over many sessions
+  --cache         what of each request a provider could reuse, where the prefix
+                  breaks, and the cache reads expected and reported
 
 options:
   --format F      text (default) or json: one object, see docs/json.md
@@ -52,24 +66,29 @@ options:
   --version       print the version
 
 exit status:
-  0  the requests are the same, byte for byte; with --steps: every request
-     extends the one before it
+  0  the requests are the same, byte for byte; --steps: every request extends or
+     repeats the one before; --resumes: nothing drifted; --fork: the prefix is the
+     parent's and the first request extends it, or without a prefix has the same
+     header; --runs: nothing differs; --headers: one model, prompt and set of
+     tools; --cache: always
   1  they differ
-  2  the call was wrong, a request is not there, or reading or writing failed
+  2  the call was wrong, a request is not there, a log is damaged (what could be
+     read is shown), or reading or writing failed
   130 interrupted
 
 examples:
   dsh-diff session.jsonl@1.1 session.jsonl@2.1
   dsh-diff --steps session.jsonl
+  dsh-diff --resumes ~/.dsh/sessions
+  dsh-diff --runs before/session.jsonl after/session.jsonl
 `
 
 // modes are the switches that choose what is compared.
 var modes = []struct {
-	name  string
-	usage string
-	run   func(*cli.Call, string, report.DiffOptions) error
+	name string
+	run  func(*cli.Call, string, report.DiffOptions) error
 }{
-	{"steps", "dsh-diff [options] --steps LOG", steps},
+	{"steps", steps}, {"resumes", resumes}, {"fork", fork}, {"runs", runs}, {"headers", headers}, {"cache", cache},
 }
 
 // Program returns the program.

@@ -11,13 +11,15 @@ import (
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
-// damaged ends a run over a log whose damage was printed: what was read is
-// shown, but it is not the whole log.
-func damaged(status error) error {
-	if status != nil && cli.StatusOf(status) != cli.OK {
-		return cli.Exit(cli.Trouble)
+// damaged prints the damage of a log and says how the run must end: what could be
+// read is shown, but when the log is not whole that is no answer. A torn log is
+// whole as far as the harness keeps it.
+func damaged(c *cli.Call, log *logfmt.Log, d *source.Damage) error {
+	err := d.Status(c, log)
+	if err == nil || log.Class() == logfmt.Torn {
+		return nil
 	}
-	return nil
+	return cli.Exit(cli.Trouble)
 }
 
 // asDamage takes an error of a walk: damage is collected, anything else ends the
@@ -61,7 +63,7 @@ func steps(c *cli.Call, format string, o report.DiffOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := damaged(damage.Status(c, log)); err != nil {
+	if err := damaged(c, log, &damage); err != nil {
 		return err
 	}
 	if n.Breaks > 0 {

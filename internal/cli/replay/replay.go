@@ -33,6 +33,7 @@ commands:
   surface    print the surface: which events the model can still see
   events     print the events, unpacked, one JSON object a line
   session    print the header record of the log
+  export     write the log in another form, mended on request
 
 options:
   --help     print this, or with a command the help of that command
@@ -130,6 +131,7 @@ options:
   --after-damage  also print events that stand behind damage: the harness would
                   not see them
 ` + helpLoaded + common + exits},
+			exportCommand(),
 			{Name: "session", Run: runSession,
 				Flags: []ucli.Flag{cli.Switch("meta"), session, cli.ColorFlag()},
 				Help: `dsh-replay session - print the header record of the log as it is stored

@@ -63,6 +63,9 @@ func (d *Damage) Add(def *logfmt.Defect) {
 	}
 }
 
+// Defects lists what was taken so far.
+func (d *Damage) Defects() []*logfmt.Defect { return d.defects }
+
 // AddErr takes an error that a fold passed on. It reports whether the error is
 // damage; any other error ends the run.
 func (d *Damage) AddErr(err error) bool {

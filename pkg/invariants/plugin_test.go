@@ -1,0 +1,145 @@
+package invariants
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+)
+
+// pluginRuleIDs are the rules of this test: what else is found is not its
+// business.
+func pluginRuleIDs() map[string]bool {
+	ids := map[string]bool{}
+	for _, rules := range [][]*Rule{compactionPluginRules, toolPluginRules, retryRules, sessionPluginRules, teamRules, goalRules, inboxRules} {
+		for _, r := range rules {
+			ids[r.ID] = true
+		}
+	}
+	return ids
+}
+
+// script writes a log from lines of type, data and further members of the
+// envelope. Seqs and times count up; a line that starts with + skips a seq.
+func script(header string, lines []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"type":"session","version":0,"id":"s","createdAt":1,"cwd":"/w"%s}`+"\n", header)
+	seq := 0
+	for _, l := range lines {
+		if strings.HasPrefix(l, "+") {
+			seq++
+			l = l[1:]
+		}
+		typ, rest, _ := strings.Cut(l, " ")
+		end := jsjson.Skip([]byte(rest), 0)
+		data, more := rest[:end], strings.TrimSpace(rest[end:])
+		if more != "" {
+			more = "," + more
+		}
+		fmt.Fprintf(&b, `{"type":%q,"seq":%d,"time":%d,"data":%s%s}`+"\n", typ, seq, 1000+seq, data, more)
+		seq++
+	}
+	return b.String()
+}
+
+// beginnings of a log; what follows has the seqs from 4.
+var beginnings = map[string][]string{
+	"step":    inStep,
+	"old":     inOldStep,
+	"between": betweenTurns,
+}
+
+var (
+	inStep = []string{
+		`turn/start {"turn":1}`,
+		`step/start {"turn":1,"step":1}`,
+		`user/message {"content":[],"source":{"kind":"user"},"role":"user","id":"u1"} "surfaceOp":"append"`,
+		`request/header {"header":{"config":{"provider":"p","model":"m"}},"reason":"initial"}`,
+	}
+	inOldStep = []string{
+		`turn/start {"turn":1,"trigger":{"kind":"message","source":{"kind":"user"}}}`,
+		`user/message {"content":[],"source":{"kind":"user"}} "surfaceOp":"append"`,
+		`step/start {"turn":1,"step":1}`,
+		`request/header {"header":{"config":{"model":"m"}},"reason":"initial"}`,
+	}
+	betweenTurns = []string{
+		`turn/start {"turn":1}`,
+		`step/start {"turn":1,"step":1}`,
+		`step/end {"turn":1,"step":1}`,
+		`turn/end {"turn":1,"reason":{"kind":"completed"}}`,
+	}
+)
+
+// Each case of testdata/plugins.golden is what follows the beginning of a log,
+// and, on lines that start with >, all that the rules about plugins find in it:
+// seq, rule, severity and message. A line "begin NAME" chooses another beginning
+// than that of an open step, "header MEMBERS" other members of the header record.
+func TestPluginRules(t *testing.T) {
+	golden := filepath.Join("testdata", "plugins.golden")
+	ids, told := pluginRuleIDs(), map[string]bool{}
+	n := 0
+	var out strings.Builder
+	for _, block := range strings.Split(string(read(t, golden)), "== ")[1:] {
+		n++
+		name, body, _ := strings.Cut(block, "\n")
+		begin, header := inStep, `,"delegationDepth":0`
+		var keep, events, want, got []string
+		for _, l := range strings.Split(strings.TrimSpace(body), "\n") {
+			key, rest, _ := strings.Cut(l, " ")
+			switch key {
+			case ">":
+				want = append(want, rest)
+				continue
+			case "begin":
+				if begin = beginnings[rest]; begin == nil && rest != "none" {
+					t.Fatalf("%s: no beginning %s", name, rest)
+				}
+				if rest == "old" {
+					header = "" // the member came later
+				}
+			case "header":
+				header = "," + rest
+			default:
+				events = append(events, l)
+			}
+			keep = append(keep, l)
+		}
+		t.Run(name, func(t *testing.T) {
+			res := judge(t, []byte(script(header, slices.Concat(begin, events))), Options{})
+			for _, f := range res.Findings {
+				switch {
+				case ids[f.Rule]:
+					told[f.Rule] = true
+					got = append(got, fmt.Sprintf("%d %s %s: %s", f.Seq, f.Rule, f.Severity, f.Message))
+				case f.Rule == "EVT-SHAPE" || f.Class != "" && !strings.Contains(name, "lost"):
+					t.Errorf("line %d: %s: %s", f.Pos.Line, f.Rule, f.Message)
+				}
+			}
+			if d := cmp.Diff(want, got); d != "" && !*update {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+		fmt.Fprintf(&out, "== %s\n%s\n", name, strings.Join(keep, "\n"))
+		for _, l := range got {
+			fmt.Fprintf(&out, "> %s\n", l)
+		}
+		out.WriteByte('\n')
+	}
+	for id := range ids {
+		if !told[id] {
+			t.Errorf("%s: no case breaks it", id)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(golden, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d cases", n)
+}
