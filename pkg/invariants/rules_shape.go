@@ -13,7 +13,7 @@ var shapeRules = []*Rule{
 		Text:   "Turns and steps are numbered by whole numbers from 1, a chunk names its block, a tool call carries its id, name and raw arguments, a turn ends for a reason of a known form, and each event of a plugin holds what the builds of its time put there. A member that is missing or of another type leaves the event without the meaning that later events rely on. It is an error where a check of the harness stumbles over it and a warning where none looks; members beyond the known ones are no fault unless the set is closed.",
 		How:    "The event was edited, or written by a program other than the harness.",
 		Advice: "Compare the event with a copy of the session. Requests that depend on it are rebuilt on a guess at best.",
-		New:    stateless(checkShape),
+		New:    func() Checker { return new(shapeChecker) },
 	},
 	{
 		ID: "MSG-SHAPE", Severity: Error, Alone: true, Spec: "SEMANTICS §2, §3.3; PHYSICAL §6.5",

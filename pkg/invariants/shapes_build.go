@@ -219,15 +219,15 @@ func variants(key string, closed bool, kinds map[string][]part) shape {
 			s.bad(v, exp)
 			return
 		}
-		kind, ok := jsjson.Str(jsjson.Get(v, key))
-		if !ok {
-			s.at(key, str, jsjson.Get(v, key))
+		kind := jsjson.Get(v, key)
+		if jsjson.KindOf(kind) != jsjson.String {
+			s.at(key, str, kind)
 			return
 		}
-		parts, known := kinds[kind]
+		parts, known := kinds[string(kind[1:len(kind)-1])] // written without escapes, all of them
 		if !known {
 			if closed {
-				s.at(key, unknownKind, jsjson.Get(v, key))
+				s.at(key, unknownKind, kind)
 			}
 			return
 		}
@@ -235,7 +235,13 @@ func variants(key string, closed bool, kinds map[string][]part) shape {
 	}
 }
 
-func checkShape(c *Context, e *logfmt.Event) {
+// shapeChecker keeps its shaper: most events of a log are chunks, for which
+// nothing is to be allocated.
+type shapeChecker struct{ s shaper }
+
+func (k *shapeChecker) End(*Context) {}
+
+func (k *shapeChecker) Event(c *Context, e *logfmt.Event) {
 	if e.Fault&logfmt.FaultNoData != 0 {
 		return // said of the envelope
 	}
@@ -246,14 +252,15 @@ func checkShape(c *Context, e *logfmt.Event) {
 		}
 		return
 	}
+	k.s = shaper{c: c, e: e, checked: is.checked, hard: true, path: k.s.path[:0]}
+	s := &k.s
 	if e.Type == "assistant/chunk" && c.turn > 0 && c.step > 0 && jsjson.KindOf(c.payload[2]) == jsjson.Object {
-		checkChunk(c, e)
+		s.chunk()
 		return
 	}
-	s := shaper{c: c, e: e, checked: is.checked, hard: true}
 	s.parts(e.Data, is.parts)
 	if is.more != nil {
-		is.more(&s)
+		is.more(s)
 	}
 	if is.message != "" {
 		s.hard = false

@@ -163,7 +163,9 @@ func failure(c *Context, e *logfmt.Event, v []byte, path string) {
 	}
 }
 
-func checkChunk(c *Context, e *logfmt.Event) {
+// chunk checks a chunk as a stream of the model brought it.
+func (s *shaper) chunk() {
+	c, e := s.c, s.e
 	ch := c.payload[2]
 	if jsjson.KindOf(ch) != jsjson.Object {
 		return
@@ -186,8 +188,8 @@ func checkChunk(c *Context, e *logfmt.Event) {
 			c.Report(e, "data.chunk.index", "index of the chunk is %s, expected a whole number from 0", show(v))
 		}
 	}
-	sh := shaper{c: c, e: e, hard: true, path: []hop{{key: "chunk"}}}
-	sh.parts(ch, chunkShapes[typ])
+	s.path = append(s.path[:0], hop{key: "chunk"})
+	s.parts(ch, chunkShapes[typ])
 }
 
 // plainDelta recognises a text or reasoning delta as the writer puts it, which

@@ -27,16 +27,16 @@ func block(s *shaper, v []byte) {
 		s.bad(v, exp)
 		return
 	}
-	typ, ok := jsjson.Str(jsjson.Get(v, "type"))
-	if !ok {
-		s.at("type", str, jsjson.Get(v, "type"))
+	typ := jsjson.Get(v, "type")
+	if jsjson.KindOf(typ) != jsjson.String {
+		s.at("type", str, typ)
 		return
 	}
 	if s.depth == maxNesting {
 		return
 	}
 	s.depth++
-	s.parts(v, blockShapes[typ])
+	s.parts(v, blockShapes[string(typ[1:len(typ)-1])])
 	s.depth--
 }
 
@@ -69,7 +69,6 @@ func (s *shaper) message(key string) {
 	if key != "." {
 		if v := jsjson.Get(m, key); v != nil {
 			s.path = append(s.path, hop{key: key})
-			defer func() { s.path = s.path[:0] }()
 			m = v
 		}
 	}
@@ -81,7 +80,7 @@ func (s *shaper) body(m []byte) {
 	switch {
 	case jsjson.KindOf(c) != jsjson.Array:
 	case s.e.Type == "tool/result" && len(s.path) > 0:
-		s.at("content", list(wrapper), c)
+		s.at("content", wrappers, c)
 	default:
 		s.at("content", blocks, c)
 	}
@@ -100,6 +99,8 @@ func wrapper(s *shaper, v []byte) {
 		s.at("isError", boolean, x)
 	}
 }
+
+var wrappers = list(wrapper)
 
 // inboxMessage is a message that waits to be delivered: INBOX judges it as a
 // whole, as MSG-SHAPE does one that was.

@@ -33,7 +33,7 @@ var eventShapes = map[string]eventShape{
 	"user/message":      {message: "."},
 	"context/message":   {message: "."},
 	"steering/message":  {parts: []part{must("turn", positive)}, message: "message"},
-	"assistant/chunk":   {parts: []part{must("turn", positive), must("step", positive), must("chunk", anObject)}, more: func(s *shaper) { checkChunk(s.c, s.e) }},
+	"assistant/chunk":   {parts: []part{must("turn", positive), must("step", positive), must("chunk", anObject)}, more: (*shaper).chunk},
 	"assistant/message": {parts: []part{must("turn", positive), must("step", positive), {key: "usage", is: usage, opt: true, hard: true}, {key: "interrupted", is: yes, opt: true, hard: true}}, message: "message"},
 	"tool/call":         {parts: []part{must("turn", positive), must("step", positive), must("callId", str), must("name", str), must("arguments", str)}},
 	"tool/result": {parts: []part{must("turn", positive), must("step", positive), {key: "error", opt: true, hard: true,
@@ -163,14 +163,8 @@ func variantsOf(key string, kinds map[string][]part) func(*shaper) {
 }
 
 // usage is a TokenUsage.
-func usage(s *shaper, v []byte) {
-	if exp := wantObject(v); exp != "" {
-		s.bad(v, exp)
-		return
-	}
-	s.parts(v, []part{{key: "inputTokens", is: count}, {key: "outputTokens", is: count}, {key: "cacheReadTokens", is: count, opt: true},
-		{key: "cacheWriteTokens", is: count, opt: true}, {key: "reasoningTokens", is: count, opt: true}, {key: "totalTokens", is: count, opt: true}})
-}
+var usage = object(part{key: "inputTokens", is: count}, part{key: "outputTokens", is: count}, part{key: "cacheReadTokens", is: count, opt: true},
+	part{key: "cacheWriteTokens", is: count, opt: true}, part{key: "reasoningTokens", is: count, opt: true}, part{key: "totalTokens", is: count, opt: true})
 
 // chunkShapes are the members of a chunk by its type, index apart.
 var chunkShapes = map[string][]part{
@@ -184,19 +178,11 @@ var chunkShapes = map[string][]part{
 }
 
 // finishReason is how a stream ended. A failure came with its own type on 07-20.
-func finishReason(s *shaper, v []byte) {
-	if exp := wantObject(v); exp != "" {
-		s.bad(v, exp)
-		return
-	}
-	variants("kind", true, finishKinds)(s, v)
-}
-
-var finishKinds = map[string][]part{
+var finishReason = variants("kind", true, map[string][]part{
 	"stop": nil, "tool-calls": nil, "max-tokens": nil,
 	"aborted": {{key: "failure", is: llmFailure, from: buildFailure}},
 	"error":   {{key: "message", is: str, to: eraStart[fold.E6]}, {key: "code", is: str, opt: true}, {key: "failure", is: llmFailure, from: buildFailure}},
-}
+})
 
 var llmFailure = object(part{key: "message", is: str}, part{key: "code", is: str}, part{key: "status", is: num, opt: true},
 	part{key: "providerRetryAfterMs", is: num, opt: true}, part{key: "requestId", is: str, opt: true})

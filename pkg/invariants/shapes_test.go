@@ -21,7 +21,7 @@ func shapeFindings(typ string, b Build, data []byte) []*Finding {
 	c.rule = byID["EVT-SHAPE"]
 	e := &logfmt.Event{Type: typ, Data: data, Pos: logfmt.Position{Member: -1}}
 	c.read(e)
-	checkShape(c, e)
+	new(shapeChecker).Event(c, e)
 	if found := c.found["EVT-SHAPE"]; found != nil {
 		return found.kept
 	}
@@ -165,6 +165,26 @@ func TestShapesDeep(t *testing.T) {
 		strings.Repeat(`}]`, deep) + `,"source":{"kind":"user"},"role":"user","id":"u"}`
 	if fs := shapeFindings("user/message", lastBuild, []byte(data)); len(fs) != 0 {
 		t.Errorf("%d findings, want none below the depth that is looked into", len(fs))
+	}
+}
+
+// Chunks are most of a log: nothing is allocated for a sound one.
+func TestShapesAllocate(t *testing.T) {
+	c := newContext(&logfmt.Log{}, Options{})
+	c.Builds = Builds{lastBuild, lastBuild}
+	c.rule = byID["EVT-SHAPE"]
+	k := new(shapeChecker)
+	for _, s := range shapeSamples {
+		if s.typ != "assistant/chunk" || s.build != lastBuild {
+			continue
+		}
+		e := &logfmt.Event{Type: s.typ, Data: []byte(s.data)}
+		if n := testing.AllocsPerRun(20, func() { c.read(e); k.Event(c, e) }); n != 0 {
+			t.Errorf("%s: %v allocations", s.data, n)
+		}
+	}
+	if len(c.found) != 0 {
+		t.Errorf("findings of %d rules", len(c.found))
 	}
 }
 
