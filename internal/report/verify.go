@@ -43,6 +43,7 @@ type Result struct {
 	Notes      int64     `json:"notes"`
 	Findings   []Finding `json:"findings"`
 	Omitted    []Omitted `json:"omitted,omitempty"` // findings beyond the limit of one rule
+	Damage     *Damage   `json:"damage,omitempty"`
 	Recording  *Compared `json:"recording,omitempty"`
 	// Whole marks a result about a directory or an archive, whose logs have results
 	// of their own.
@@ -246,6 +247,13 @@ func (v *verifyText) Result(r *Result) error {
 	}
 	for _, o := range r.Omitted {
 		if err := writeString(v.w, "    and ", count(o.Count, "more finding"), " of ", o.Rule, "\n"); err != nil {
+			return err
+		}
+	}
+	if r.Damage != nil {
+		var b strings.Builder
+		r.Damage.appendText(&b, path)
+		if err := writeString(v.w, b.String()); err != nil {
 			return err
 		}
 	}

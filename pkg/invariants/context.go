@@ -95,8 +95,9 @@ type Context struct {
 	last    Place // of the last event
 
 	fold     *folder
-	loader   *load.Loader // nil when nobody asks what a load makes of the log
-	refused  bool         // judged as loaded, and not loaded
+	loader   *load.Loader
+	outcome  *load.Outcome
+	refused  bool // judged as loaded, and not loaded
 	counts   RequestCounts
 	tailOpen bool
 }
@@ -175,9 +176,7 @@ func (c *Context) header() {
 	c.eras = c.Builds.Eras()
 	c.ranges = append(c.ranges, c.Builds)
 	c.fold = newFolder(c)
-	if c.opts.AsLoaded || c.gen == nil && c.runs(ruleRefused) {
-		c.loader = load.New(c.log.Header, load.Options{})
-	}
+	c.loader = load.New(c.log.Header, load.Options{})
 	if c.rule = byID["LOG-HEADER"]; c.log.Header != nil && c.runs(c.rule.ID) {
 		checkHeaderRecord(c)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/load"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -98,10 +99,12 @@ type Result struct {
 	Events     int64       // events read
 	Requests   RequestCounts
 	Verdict    Verdict
-	Class      logfmt.Class // physical soundness
-	Findings   []*Finding   // by place
-	Omitted    []Omitted    // by rule
-	Errors     int64        // of severity error, omitted ones included
+	Class      logfmt.Class   // physical soundness
+	Findings   []*Finding     // by place
+	Omitted    []Omitted      // by rule
+	Damage     *logfmt.Defect // the first damage of a torn or corrupt log
+	Load       *load.Outcome  // what the newest harness of generation 0 makes of the log
+	Errors     int64          // of severity error, omitted ones included
 	Warnings   int64
 	Notes      int64
 }
@@ -160,6 +163,13 @@ func (c *Context) finish() *Result {
 		Class:      class,
 		Eras:       c.processes(),
 	}
+	for _, d := range c.log.Defects() {
+		if d.Class == logfmt.Torn || d.Class == logfmt.Corrupt {
+			res.Damage = d
+			break
+		}
+	}
+	res.Load = c.outcome
 	if h := c.log.Header; h != nil {
 		res.Session, res.Generation = h.ID, h.Generation
 	}

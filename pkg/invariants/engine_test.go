@@ -15,6 +15,7 @@ import (
 
 	"github.com/dsh-audit/dsh-audit/internal/corpus"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
+	"github.com/dsh-audit/dsh-audit/pkg/load"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -51,6 +52,7 @@ func TestResult(t *testing.T) {
 		Path: "log.jsonl", Session: "s", Container: logfmt.Plain, Mode: fold.SurfaceMode, Events: 8,
 		Requests: RequestCounts{Exact: 1}, Verdict: OK, Class: logfmt.Intact,
 		Eras: []fold.Eras{{Min: fold.E10, Max: fold.E13}},
+		Load: &load.Outcome{Kept: 8, Before: load.Extent{Events: 8, Last: 7, Turns: 1, LastTurn: 1}, Behind: load.Extent{First: -1, Last: -1, LastTurn: -1}},
 	}
 	if d := cmp.Diff(want, res); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -11,10 +11,6 @@ const ruleRefused = "LOAD-REFUSED"
 // it. With AsLoaded it is that harness's event that is judged.
 func (c *Context) load(e *logfmt.Event) {
 	c.header()
-	if c.loader == nil {
-		c.event(e)
-		return
-	}
 	held := c.loader.Add(e)
 	switch {
 	case !c.opts.AsLoaded:
@@ -26,10 +22,8 @@ func (c *Context) load(e *logfmt.Event) {
 
 // loaded concludes what the newest harness makes of the log.
 func (c *Context) loaded() {
-	if c.loader == nil {
-		return
-	}
 	o := c.loader.End(c.log)
+	c.outcome = o
 	if c.opts.AsLoaded {
 		for _, e := range o.Closers {
 			c.event(e)
@@ -37,8 +31,8 @@ func (c *Context) loaded() {
 	}
 	r := o.Refusal
 	c.refused = c.opts.AsLoaded && r != nil
-	if r == nil || o.Unjudged != "" || !c.runs(ruleRefused) {
-		return
+	if r == nil || o.Unjudged != "" || !c.runs(ruleRefused) || c.gen != nil && !c.opts.AsLoaded {
+		return // it is no news that it reads no later generation
 	}
 	c.rule = byID[ruleRefused]
 	f := c.ReportAt(Place{Pos: r.Pos, Seq: r.Seq, Turn: -1, Step: -1}, r.Path, "the harness of %s refuses the log: %s", load.Date, printable(r.Message))

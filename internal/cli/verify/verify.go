@@ -442,6 +442,7 @@ func convert(res *invariants.Result) *report.Result {
 	for _, f := range res.Findings {
 		r.Findings = append(r.Findings, convertFinding(res.Container, f))
 	}
+	r.Damage = damage(res)
 	for _, o := range res.Omitted {
 		r.Omitted = append(r.Omitted, report.Omitted{Rule: o.Rule, Count: o.Count})
 	}
