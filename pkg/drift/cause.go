@@ -259,8 +259,9 @@ func (x *explainer) message(c *MessageChange) *Cause {
 		if nb == nil {
 			return x.prefix()
 		}
-		// B has it and A has not: it came later, or to B's log only.
-		if x.one && !x.back && nb.Seq < x.a.boundary() || x.one && x.back {
+		// B has it and A has not: it came later, or to B's log only. What came
+		// later stands behind, unless it took a place.
+		if n := x.b.History.find(nb.Seq); x.one && (x.back || nb.Seq < x.a.boundary() || c.Kind == Inserted && n != nil && n.op == nil) {
 			return unexplained()
 		}
 		return x.origin(x.b.History, nb.Seq, false)

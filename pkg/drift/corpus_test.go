@@ -183,6 +183,9 @@ func checkPairs(t *testing.T, list []recording) (pairs, breaks, unequal int) {
 			if err := checkPair(t, d, a, b); err != nil {
 				t.Errorf("%s: requests %d and %d: %v", r.name, i-1, i, err)
 			}
+			if err := checkComplete(d, pa, pb); err != nil {
+				t.Errorf("%s: requests %d and %d: %v", r.name, i-1, i, err)
+			}
 			if err := checkPair(t, Compare(pb, pa, 0), b, a); err != nil {
 				t.Errorf("%s: requests %d and %d: %v", r.name, i, i-1, err)
 			}
@@ -203,6 +206,9 @@ func checkPairs(t *testing.T, list []recording) (pairs, breaks, unequal int) {
 			if err := checkPair(t, d, sa, sb); err != nil {
 				t.Errorf("%s: rebuilt requests %d and %d: %v", r.name, i-1, i, err)
 			}
+			if err := checkComplete(d, src[i-1].Body, src[i].Body); err != nil {
+				t.Errorf("%s: rebuilt requests %d and %d: %v", r.name, i-1, i, err)
+			}
 			for _, c := range d.Causes() {
 				if c == nil {
 					t.Errorf("%s: rebuilt requests %d and %d: a difference without a cause", r.name, i-1, i)
@@ -213,6 +219,9 @@ func checkPairs(t *testing.T, list []recording) (pairs, breaks, unequal int) {
 			}
 			d = Explain(src[i], src[i-1])
 			if err := checkPair(t, d, sb, sa); err != nil {
+				t.Errorf("%s: rebuilt requests %d and %d: %v", r.name, i, i-1, err)
+			}
+			if err := checkComplete(d, src[i].Body, src[i-1].Body); err != nil {
 				t.Errorf("%s: rebuilt requests %d and %d: %v", r.name, i, i-1, err)
 			}
 			if n := d.Unexplained(); n != 0 {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 )
 
 func mustParse(tb testing.TB, s string) *Body {
@@ -278,20 +280,28 @@ func replay(a, b []string, runs []run) error {
 }
 
 func TestSequenceLimits(t *testing.T) {
-	var a, b []string
-	for i := range maxItems {
-		a = append(a, fmt.Sprint("a", i))
-		b = append(b, fmt.Sprint("b", i))
+	list := func(from, to, step int) (out []string) {
+		for i := from; i != to; i += step {
+			out = append(out, fmt.Sprint(i))
+		}
+		return out
 	}
-	runs, coarse := sequence(a, b)
-	if want := []run{{Drop, maxItems}, {Add, maxItems}}; !coarse || !slices.Equal(runs, want) {
-		t.Errorf("got %v, coarse %t; want %v, coarse", runs, coarse, want)
+	const half = maxItems / 2
+	up, down := list(0, half, 1), list(half-1, -1, -1)
+	runs, coarse := sequence(up, down)
+	if err := replay(up, down, runs); err != nil || coarse {
+		t.Errorf("at the limit: %v, coarse %t", err, coarse)
 	}
-	// An equal middle keeps a long list exact.
-	long := append(append(slices.Clone(a), "x"), b...)
-	other := append(append(slices.Clone(a), "y", "z"), b...)
+	up, down = list(0, half+1, 1), list(half, -1, -1)
+	runs, coarse = sequence(up, down)
+	if want := []run{{Drop, half + 1}, {Add, half + 1}}; !coarse || !slices.Equal(runs, want) {
+		t.Errorf("beyond the limit: got %v, coarse %t; want %v, coarse", runs, coarse, want)
+	}
+	// Items of one side alone do not count, nor do a common head and tail.
+	long := append(append(slices.Clone(up), list(100_000, 200_000, 1)...), "x", "y")
+	other := append(append(slices.Clone(up), list(200_000, 300_000, 1)...), "x", "z", "y")
 	runs, coarse = sequence(long, other)
-	if want := []run{{Keep, maxItems}, {Drop, 1}, {Add, 2}, {Keep, maxItems}}; coarse || !slices.Equal(runs, want) {
+	if want := []run{{Keep, half + 1}, {Drop, 100_000}, {Add, 100_000}, {Keep, 1}, {Add, 1}, {Keep, 1}}; coarse || !slices.Equal(runs, want) {
 		t.Errorf("got %v, coarse %t; want %v, exact", runs, coarse, want)
 	}
 }
@@ -313,4 +323,72 @@ func FuzzPathAt(f *testing.F) {
 	f.Add([]byte(`{"a":[1,"x"]}`), 7)
 	f.Add([]byte(`]}"\`), 3)
 	f.Fuzz(func(t *testing.T, text []byte, offset int) { PathAt(text, offset) })
+}
+
+// FuzzCompare compares two texts of which requests can be made: nothing panics,
+// and what is listed is what differs.
+func FuzzCompare(f *testing.F) {
+	f.Add(`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],"system":"s\nt","tools":[{"name":"a"}]}`,
+		`{"model":"n","messages":[{"role":"user","content":[{"type":"text","text":"b"}]},{"id":"x"}],"system":"s","tools":[{"name":"b"},{"name":"a"}]}`)
+	f.Add(`{"messages":[1,[2,{"id":"a"}],{"id":"a"}]}`, `{"messages":[{"id":"a","content":[[]]},12]}`)
+	f.Add(`{"messages":[{"id":"a"},{"id":"b"},{"id":"c"}]}`, `{"messages":[{"id":"c"},{"id":"a"},{"id":"b","content":[]}]}`)
+	f.Fuzz(func(t *testing.T, x, y string) {
+		var bodies [2]*Body
+		var texts [2][]byte
+		for i, s := range []string{x, y} {
+			text, _, err := jsjson.Stringify([]byte(s))
+			if err != nil {
+				return
+			}
+			b, err := Parse(text)
+			if err != nil {
+				return
+			}
+			if got := b.AppendText(nil); string(got) != string(text) || b.Len() != int64(len(text)) {
+				t.Fatalf("Parse(%s) is written as %s (%d bytes)", text, got, b.Len())
+			}
+			bodies[i], texts[i] = b, text
+		}
+		d := Compare(bodies[0], bodies[1], 0)
+		if err := checkComplete(d, bodies[0], bodies[1]); err != nil {
+			t.Fatalf("%s and %s: %v", texts[0], texts[1], err)
+		}
+		want := Diverge(texts[0], texts[1])
+		if diff := cmp.Diff(want, d.At); diff != "" {
+			t.Fatalf("%s and %s (-want +got):\n%s", texts[0], texts[1], diff)
+		}
+	})
+}
+
+// FuzzText compares two texts: both can be put together again.
+func FuzzText(f *testing.F) {
+	f.Add("a\nb c d\ne", "a\nb x d\nf\ne")
+	f.Add("\xed\xa0\x80y z", "\xed\xa0\x81y z")
+	f.Add("日本語のテキスト", "日本のテキスト")
+	f.Fuzz(func(t *testing.T, x, y string) {
+		d := CompareText(x, y)
+		a, b := rebuild(&d)
+		if strings.Join(a, "\n") != x || strings.Join(b, "\n") != y {
+			t.Fatalf("%q and %q: %+v", x, y, d)
+		}
+	})
+}
+
+// FuzzVolatile rewrites nothing where nothing is exchanged, and keeps JSON.
+func FuzzVolatile(f *testing.F) {
+	f.Add(`{"id":"x","text":"/srv/a/b 2025-07-07T10:00:00Z 5f0c0000-0000-4000-8000-000000000000"}`)
+	f.Fuzz(func(t *testing.T, s string) {
+		text, _, err := jsjson.Stringify([]byte(s))
+		if err != nil {
+			return
+		}
+		v := newVolatiles(&History{SessionID: "session-1", Cwd: "/srv/a", CreatedAt: 1751900000000, first: 1751900000000, last: 1751900000001})
+		if got := v.rewrite(text, func(_ volatileKind, s string) string { return s }); string(got) != string(text) {
+			t.Fatalf("%s became %s", text, got)
+		}
+		marked := v.rewrite(text, func(k volatileKind, _ string) string { return volatileNames[k] })
+		if again, _, err := jsjson.Stringify(marked); err != nil || string(again) != string(marked) {
+			t.Fatalf("%s became %s: %v", text, marked, err)
+		}
+	})
 }

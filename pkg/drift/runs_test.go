@@ -207,3 +207,113 @@ func TestCorpusRunsAgain(t *testing.T) {
 	compared, changed := checkAgain(t, plainLogs(t, filepath.Join(dir, "head"), filepath.Join(dir, "july")))
 	t.Logf("%d recordings compared, %d with one result changed", compared, changed)
 }
+
+// TestRuns changes one thing in a second recording.
+func TestRuns(t *testing.T) {
+	path := filepath.Join(corpus.Root(t), "goldens", "sound", "head-multi-step-tools", "session.jsonl")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := string(recordAgain(t, path))
+	if bytes.Equal(text, []byte(again)) || strings.Contains(again, "oracle-multi-step-tools") || strings.Contains(again, "/srv/harbour") {
+		t.Fatal("the second recording is the first")
+	}
+	swap := func(old, new string) func(string) string {
+		return func(s string) string {
+			if !strings.Contains(s, old) {
+				t.Fatalf("%q is not in the log:\n%s", old, s)
+			}
+			return strings.ReplaceAll(s, old, new)
+		}
+	}
+	// cross makes the second result answer the first call.
+	cross := func(s string) string {
+		calls := regexp.MustCompile(`"toolCallId":"([^"]+)"`).FindAllStringSubmatch(s, -1)
+		return strings.Replace(s, `"toolCallId":"`+calls[1][1]+`"`, `"toolCallId":"`+calls[0][1]+`"`, 1)
+	}
+	line := regexp.MustCompile(`(?m)^.*"text":"rang 2".*\n`)
+	tests := []struct {
+		name   string
+		change func(string) string
+		want   string
+	}{
+		{"nothing", func(s string) string { return s }, ""},
+		{"model", swap(`"config":{"provider":"mocha","model":"mocha-1"`, `"config":{"provider":"mocha","model":"mocha-2"`),
+			`header 1.1>1.1 same; config model "mocha-1">"mocha-2"; kept 0`},
+		{"a path elsewhere in the prompt", swap("You keep the harbour log.", "You keep the log in /home/ann/elsewhere/log."),
+			`header 1.1>1.1 same; system  ["You are an AI agent powered by DeepSeek Harness." ""]; system ~["You keep the harbour log."]["You keep the log in {{cwd}}/log."]; kept 0`},
+		{"crossed ids", cross, "edited 34>34"},
+		{"prompt", swap("Compare the tides", "Compare the heights"), "edited 4>4"},
+		{"a result is missing", func(s string) string {
+			return line.ReplaceAllString(s, `{"type":"todo/write","seq":34,"time":1830541200000,"data":{"todos":[]}}`+"\n")
+		}, "dropped 34>-1"},
+		{"finish", func(s string) string {
+			i := strings.LastIndex(s, `"reason":{"kind":"stop"}`)
+			return s[:i] + strings.Replace(s[i:], "stop", "max-tokens", 1)
+		}, `request 1.4 "stop">"max-tokens"`},
+		{"end", swap(`"reason":{"kind":"completed"}`, `"reason":{"kind":"max-tokens"}`), `end {"kind":"completed"}>{"kind":"max-tokens"}`},
+		{"time in a text", swap("tides@South", "tides at 2027-12-31T23:59:59Z South"), "edited 50>50"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := CompareRuns(readRun(t, "a", text), readRun(t, "b", []byte(tt.change(again))))
+			if diff := cmp.Diff(tt.want, briefRuns(d)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRunsAlign drops and adds whole turns.
+func TestRunsAlign(t *testing.T) {
+	path := filepath.Join(corpus.Root(t), "goldens", "sound", "c-resume-identical", "session.jsonl")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := recordAgain(t, path)
+	cut := again[:bytes.LastIndex(again, []byte(`{"type":"turn/start"`))]
+	if got, want := briefRuns(CompareRuns(readRun(t, "a", text), readRun(t, "b", cut))), `turn 4>-1; dropped 54>-1; dropped 63>-1; request 4.1 "stop">; end {"kind":"completed"}>`; got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	if got, want := briefRuns(CompareRuns(readRun(t, "a", cut), readRun(t, "b", text))), `turn -1>4; inserted -1>54; inserted -1>63; request 4.1 >"stop"; end >{"kind":"completed"}`; got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+func TestVolatile(t *testing.T) {
+	v := newVolatiles(&History{SessionID: "session-1", Parent: "short", Cwd: "/srv/a/", CreatedAt: 1751900000000, first: 1751900000000, last: 1751900001000})
+	v.learn([]byte(`{"source":{"callId":"call_17"},"id":"x1"}`))
+	tests := []struct{ in, want string }{
+		{`"plain"`, `"plain"`},
+		{`{"id":"x","toolCallId":"y","ids":"z","attachmentId":"sha256:00","n":{"rpc_id":"q"}}`,
+			`{"id":"{{id}}","toolCallId":"{{id}}","ids":"z","attachmentId":"sha256:00","n":{"rpc_id":"{{id}}"}}`},
+		{`{"properties":{"id":{"type":"string"}}}`, `{"properties":{"id":{"type":"string"}}}`},
+		{`"at /srv/a/b, /srv/a, /srv/ab, /x/srv/a, (/srv/a) and /private/srv/a."`, `"at {{cwd}}/b, {{cwd}}, /srv/ab, /x/srv/a, ({{cwd}}) and {{cwd}}."`},
+		{`"see 5F0C0000-0000-4000-8000-00000000000a and x5f0c0000-0000-4000-8000-00000000000a"`, `"see {{id}} and x5f0c0000-0000-4000-8000-00000000000a"`},
+		{`"session-1 session-12 call_17. x1"`, `"{{id}} session-12 {{id}}. x1"`},
+		{`"2025-07-07T14:53:20.126Z, 2025-07-08 01:02 +02:00, 2025-07-07; 2024-07-07, 1751900000000, 1651900000000"`,
+			`"{{time}}, {{time}}, {{time}}; 2024-07-07, {{time}}, 1651900000000"`},
+		{`{"createdAt":1751900000500,"count":1751900000500}`, `{"createdAt":"{{time}}","count":1751900000500}`},
+		{`"\ud800 /srv/a"`, `"\ud800 {{cwd}}"`},
+	}
+	for _, tt := range tests {
+		got := string(v.rewrite([]byte(tt.in), func(k volatileKind, _ string) string { return volatileNames[k] }))
+		if got != tt.want {
+			t.Errorf("%s became %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestBijection(t *testing.T) {
+	m := newBijection()
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{{"a", "x", true}, {"a", "x", true}, {"a", "y", false}, {"b", "x", false}, {"b", "y", true}, {"x", "a", true}} {
+		if got := m.match(tt.a, tt.b); got != tt.want {
+			t.Errorf("match(%s, %s) = %t, want %t", tt.a, tt.b, got, tt.want)
+		}
+	}
+}

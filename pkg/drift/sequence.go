@@ -23,8 +23,9 @@ type run struct {
 }
 
 // maxItems bounds the exact comparison: its time grows with the square of the
-// items that differ. Beyond it the differing middle counts as replaced whole.
-const maxItems = 20_000
+// items that both sides have in other places. Beyond it the differing middle
+// counts as replaced whole.
+const maxItems = 8_000
 
 // sequence aligns two lists of items, equal items kept, in order. Drops come
 // before adds at the same place. The result does not depend on time or machine.
@@ -49,55 +50,74 @@ func sequence(a, b []string) (runs []run, coarse bool) {
 	}
 	add(Keep, head)
 	ma, mb := a[head:len(a)-tail], b[head:len(b)-tail]
-	switch {
-	case len(ma) == 0 || len(mb) == 0:
-		add(Drop, len(ma))
-		add(Add, len(mb))
-	case len(ma)+len(mb) > maxItems:
-		coarse = true
-		add(Drop, len(ma))
-		add(Add, len(mb))
-	default:
-		// Items become runes, so that the library compares items and not text:
-		// it takes ill-formed bytes for equal.
-		ids := make(map[string]rune)
-		encode := func(items []string) []rune {
-			out := make([]rune, len(items))
-			for i, s := range items {
-				r, ok := ids[s]
-				if !ok {
-					r = rune(len(ids) + 1)
-					if r >= 0xd800 {
-						r += 0x800 // surrogates do not survive string(rune)
-					}
-					ids[s] = r
-				}
-				out[i] = r
-			}
-			return out
-		}
-		dmp := diffmatchpatch.New()
-		dmp.DiffTimeout = 0 // else the result depends on the machine's speed
-		var drops, adds int
-		flush := func() {
-			add(Drop, drops)
-			add(Add, adds)
-			drops, adds = 0, 0
-		}
-		for _, d := range dmp.DiffMainRunes(encode(ma), encode(mb), false) {
-			n := utf8.RuneCountInString(d.Text)
-			switch d.Type {
-			case diffmatchpatch.DiffDelete:
-				drops += n
-			case diffmatchpatch.DiffInsert:
-				adds += n
-			default:
-				flush()
-				add(Keep, n)
-			}
-		}
-		flush()
+	pairs, coarse := align(ma, mb)
+	i, j := 0, 0
+	for _, p := range pairs {
+		add(Drop, p[0]-i)
+		add(Add, p[1]-j)
+		add(Keep, 1)
+		i, j = p[0]+1, p[1]+1
 	}
+	add(Drop, len(ma)-i)
+	add(Add, len(mb)-j)
 	add(Keep, tail)
 	return runs, coarse
+}
+
+// align pairs the equal items of two lists, in order on both sides.
+func align(a, b []string) (pairs [][2]int, coarse bool) {
+	// An item that one side has not cannot be kept: it is left out beforehand.
+	// Items become runes, so that the library compares items and not text: it
+	// takes ill-formed bytes for equal.
+	ids := make(map[string]rune)
+	for _, s := range a {
+		ids[s] = 0
+	}
+	n := rune(0)
+	for _, s := range b {
+		if id, ok := ids[s]; ok && id == 0 {
+			n++
+			id = n
+			if id >= 0xd800 {
+				id += 0x800 // surrogates do not survive string(rune)
+			}
+			ids[s] = id
+		}
+	}
+	encode := func(items []string) (text []rune, at []int) {
+		for i, s := range items {
+			if id := ids[s]; id != 0 {
+				text = append(text, id)
+				at = append(at, i)
+			}
+		}
+		return text, at
+	}
+	ta, atA := encode(a)
+	tb, atB := encode(b)
+	if len(ta) == 0 || len(tb) == 0 {
+		return nil, false
+	}
+	if len(ta)+len(tb) > maxItems {
+		return nil, true
+	}
+	dmp := diffmatchpatch.New()
+	dmp.DiffTimeout = 0 // else the result depends on the machine's speed
+	i, j := 0, 0
+	for _, d := range dmp.DiffMainRunes(ta, tb, false) {
+		n := utf8.RuneCountInString(d.Text)
+		switch d.Type {
+		case diffmatchpatch.DiffDelete:
+			i += n
+		case diffmatchpatch.DiffInsert:
+			j += n
+		default:
+			for range n {
+				pairs = append(pairs, [2]int{atA[i], atB[j]})
+				i++
+				j++
+			}
+		}
+	}
+	return pairs, false
 }
