@@ -19,6 +19,7 @@ import (
 // folded is what the fold makes of a whole log.
 type folded struct {
 	requests   []*Request // those that were sent
+	all        []*Request // and candidates
 	candidates int
 	messages   [][]byte
 	chunks     []timedChunk
@@ -38,6 +39,7 @@ func foldWhole(t *testing.T, path string) *folded {
 	out := &folded{}
 	take := func(rs []*Request) {
 		for _, r := range rs {
+			out.all = append(out.all, r.Clone())
 			if r.Candidate != "" {
 				out.candidates++
 				continue
@@ -271,4 +273,85 @@ func TestCorpusExamples(t *testing.T) {
 var v4Example = []string{
 	"1.1.1 exact [tool-history] before 8 (settlement) response 8 tool-calls",
 	"1.2.1 ambiguous [tool-history] before 15 (settlement) response 15 tool-calls",
+}
+
+// TestGenerationGoldens holds the logs of later generations that ship with the
+// repository to the requests that were recorded before they were migrated. Those of
+// generation 4 were written by hand: their requests are pinned.
+func TestGenerationGoldens(t *testing.T) {
+	logs, err := filepath.Glob(filepath.Join(corpus.Root(t), "goldens", "generations", "*", "session.v*.jsonl*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, log := range logs {
+		got := foldWhole(t, log)
+		version, _, _ := strings.Cut(filepath.Base(filepath.Dir(log)), "-")
+		count[version]++
+		var own []*Request
+		for _, r := range got.all { // here every candidate was sent
+			if !r.Inherited {
+				own = append(own, r)
+			}
+		}
+		if version == "v4" {
+			var lines []string
+			for _, r := range own {
+				lines = append(lines, fmt.Sprintf("%d.%d.%d %s %x", r.Turn, r.Step, r.Attempt, r.Grade, r.Sum()))
+			}
+			if d := cmp.Diff([]string{
+				"1.1.1 exact ddcf5eed778e1753f259a44fd9574ef077c9e64097e930ec5cb43a9e9bd58b98",
+				"1.1.2 exact ddcf5eed778e1753f259a44fd9574ef077c9e64097e930ec5cb43a9e9bd58b98",
+				"1.2.1 ambiguous 0aab99415a4a292ae5800af2b4416a1efb64ac8a8115ee19b52c01ab8939c8ac",
+			}, lines); d != "" {
+				t.Errorf("%s (-want +got):\n%s", log, d)
+			}
+			continue
+		}
+		recorded := readRequests(t, filepath.Join(filepath.Dir(log), "requests.jsonl"))
+		if len(recorded) != len(own) {
+			t.Errorf("%s: %d requests, want %d", log, len(own), len(recorded))
+			continue
+		}
+		for i, r := range own {
+			count[version+" requests"]++
+			body := r.AppendBody(nil)
+			if version == "v3" {
+				body = unrooted(body)
+			}
+			if !bytes.Equal(body, recorded[i].body) {
+				t.Errorf("%s: %s:\n got %s\nwant %s", log, recorded[i], body, recorded[i].body)
+			}
+		}
+	}
+	if d := cmp.Diff(map[string]int{"v1": 1, "v1 requests": 1, "v2": 3, "v2 requests": 19, "v3": 4, "v3 requests": 18, "v4": 3}, count); d != "" {
+		t.Errorf("counts (-want +got):\n%s", d)
+	}
+}
+
+// unrooted is a body with the prompt where generations before 3 had it.
+func unrooted(body []byte) []byte {
+	var out, prompt []byte
+	out = append(out, '{')
+	for key, val := range jsjson.Members(body) {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(out, key...), ':')
+		if string(key) != `"messages"` {
+			out = append(out, val...)
+			continue
+		}
+		var all [][]byte
+		for v := range jsjson.Elements(val) {
+			all = append(all, v)
+		}
+		rest, system := splitPrompt("v3", all)
+		out = append(append(append(out, '['), bytes.Join(rest, []byte(","))...), ']')
+		if len(system) > 0 {
+			prompt = jsjson.Get(jsjson.Index(jsjson.Get(system[0], "content"), 0), "text")
+			out = append(append(out, `,"system":`...), prompt...)
+		}
+	}
+	return append(out, '}')
 }

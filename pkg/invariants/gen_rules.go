@@ -195,7 +195,6 @@ var (
 		{id: "HDR-FIRST", types: []string{"assistant/message", "assistant/attempt", "request/header"}, new: func() Checker { return new(genFirstHeader) }},
 		{id: "HDR-NOOP", types: []string{"request/header", "system/message"}, new: func() Checker { return new(genNoop) }},
 		{id: "SURF-SOURCES", alone: true, new: stateless(genSources)},
-		{id: "SURF-HEAD", new: stateless(genHead)},
 		{id: "STREAM-ROW", types: settlements, alone: true, new: stateless(genStream)},
 		{id: "CHUNK-ASM", types: settlements, alone: true, new: func() Checker { return new(genAsm) }},
 		{id: "CHUNK-USAGE", types: settlements, alone: true, new: stateless(genUsage)},
@@ -213,6 +212,7 @@ var (
 		genRule{id: "MSG-SHAPE", types: []string{"system/message", "user/message", "assistant/message", "tool/result"}, alone: true, new: stateless(genMessage)},
 		genRule{id: "STEP-SCOPE", types: []string{"system/message", "assistant/message", "assistant/attempt", "tool/call", "tool/result"}, new: stateless(checkScope)},
 		genRule{id: "TURN-ENCLOSE", types: []string{"request/header", "request/context", "tool/ptc-dispatch", "tool/ptc-dispatch-start"}, new: stateless(genEnclosed)},
+		genRule{id: "SURF-HEAD", new: stateless(genHead)},
 		genRule{id: "SURF-OFFLOAD", types: []string{"image/offload"}, new: stateless(genOffload)},
 		genRule{id: "SUBAGENT-CATALOG", types: []string{"subagent/catalog"}, new: func() Checker { return new(genCatalog) }},
 	)

@@ -209,6 +209,20 @@ func (g *generation) shares(id string) bool {
 	return slices.Contains(g.shared, id)
 }
 
+// firstGeneration is the first generation that has the rule; 0 for rules that are
+// not about a generation.
+func (r *Rule) firstGeneration() int64 {
+	if r.New != nil {
+		return 0
+	}
+	for _, g := range later {
+		if slices.ContainsFunc(g.own, func(o genRule) bool { return o.id == r.ID }) {
+			return g.version
+		}
+	}
+	return 0
+}
+
 // notShared are rules of generation 0 about its own eras.
 var notShared = []string{"LOG-TYPE", "LOG-REFUSED"}
 

@@ -63,6 +63,9 @@ func (r *Rule) Eras() fold.Eras {
 
 // When says in words when the rule holds.
 func (r *Rule) When() string {
+	if first := r.firstGeneration(); first > 0 {
+		return fmt.Sprintf("from generation %d", first)
+	}
 	switch {
 	case r.Since == 0 && r.Until == 0:
 		return "all eras"

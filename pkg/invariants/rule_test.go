@@ -47,6 +47,8 @@ func TestWhen(t *testing.T) {
 	for _, c := range []struct{ id, want string }{
 		{"LOG-SEQ", "all eras"},
 		{"SURF-REWRITE", "from 07-20 17:30 (era E6)"},
+		{"SURF-HEAD", "from generation 3"},
+		{"MSG-BLOCK", "from generation 4"},
 		{"REQ-BOUNDARY", "from 08-05 22:13 (era E10)"},
 	} {
 		if got := Lookup(c.id).When(); got != c.want {
