@@ -232,8 +232,10 @@ func (w *differ) step(b *Side, s *drift.Step) {
 			at = eventName(*p.EndSeed)
 		case p.Header != nil:
 			at = eventName(p.Header.EventRef)
-		default:
+		case len(p.Repairs) > 0:
 			at = eventName(p.Repairs[len(p.Repairs)-1])
+		default: // builds before request headers left no other trace of a fork
+			at = fmt.Sprintf("seq %d", p.Seq)
 		}
 		process = fmt.Sprintf(" [%s: %s]", pointKind(p), at)
 	}

@@ -135,8 +135,8 @@ func (c *Comparer) End() (*Comparison, error) {
 	}
 	for id, b := range c.found {
 		c.c.Findings = append(c.c.Findings, b.kept...)
-		if b.omitted > 0 {
-			c.c.Omitted = append(c.c.Omitted, Omitted{id, b.omitted})
+		if n := b.total(); n > 0 {
+			c.c.Omitted = append(c.c.Omitted, Omitted{id, n})
 		}
 	}
 	sortFindings(c.c.Findings, c.c.Omitted)
@@ -361,7 +361,7 @@ func (c *Comparer) report(id string, p Place, path, format string, args ...any) 
 	}
 	f.order = b.order
 	if len(b.kept) >= defaultMaxPerRule {
-		b.omitted++
+		b.omit(f.weight(), 1)
 	} else {
 		b.kept = append(b.kept, f)
 	}

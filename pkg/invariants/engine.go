@@ -181,40 +181,28 @@ func (c *Context) finish() *Result {
 func (c *Context) settle(res *Result) {
 	unsupported := res.Class == logfmt.Unsupported
 	violated := false
+	weigh := func(w weight, n int64) weight {
+		w = w.settle(res.Class)
+		if w.class == logfmt.Unsupported {
+			unsupported = true
+		} else if w.severity == Error && w.class == "" {
+			violated = true
+		}
+		res.count(w.severity, n)
+		return w
+	}
 	for id, b := range c.found {
-		r := byID[id]
+		b.flush()
 		for _, f := range b.kept {
-			switch {
-			case f.Class == logfmt.Corrupt && res.Class == logfmt.Torn:
-				// The same damage, but behind everything that was committed.
-				f.Class, f.Severity = logfmt.Torn, Warning
-			case f.Class == logfmt.Torn:
-				f.Severity = Warning
-			case f.hard:
-				f.Dropped = false
-			case f.Class == "" && f.Dropped && res.Class == logfmt.Torn:
-				f.Severity = Note
-			case f.Dropped:
-				f.Dropped = false
-			}
-			if f.Class == logfmt.Unsupported {
-				unsupported = true
-			} else if f.Severity == Error && f.Class == "" {
-				violated = true
-			}
-			res.count(f.Severity, 1)
+			w := weigh(f.weight(), 1)
+			f.Severity, f.Class, f.Dropped = w.severity, w.class, w.dropped
 			res.Findings = append(res.Findings, f)
 		}
-		if b.omitted > 0 {
-			res.Omitted = append(res.Omitted, Omitted{id, b.omitted})
-			sev := Error
-			if r != nil {
-				sev = r.Severity
+		if n := b.total(); n > 0 {
+			res.Omitted = append(res.Omitted, Omitted{id, n})
+			for w, n := range b.omitted {
+				weigh(w, n)
 			}
-			if len(b.kept) > 0 {
-				sev = b.kept[len(b.kept)-1].Severity
-			}
-			res.count(sev, b.omitted)
 		}
 	}
 	sortFindings(res.Findings, res.Omitted)
@@ -278,11 +266,81 @@ func ruleOrder(id string) int {
 	return len(registry)
 }
 
-// bucket keeps the first findings of one rule.
+// weight is what a finding means for the verdict. Listed or not, every finding
+// counts by it.
+type weight struct {
+	severity Severity
+	class    logfmt.Class
+	dropped  bool
+	hard     bool // see Finding
+}
+
+func (f *Finding) weight() weight { return weight{f.Severity, f.Class, f.Dropped, f.hard} }
+
+// settle is the weight in a log of the class.
+func (w weight) settle(class logfmt.Class) weight {
+	switch {
+	case w.class == logfmt.Corrupt && class == logfmt.Torn:
+		// The same damage, but behind everything that was committed.
+		w.class, w.severity = logfmt.Torn, Warning
+	case w.class == logfmt.Torn:
+		w.severity = Warning
+	case w.hard:
+		w.dropped = false
+	case (w.class == "" || w.class == logfmt.Unsupported) && w.dropped && class == logfmt.Torn:
+		// The harness never gets to see the event.
+		w.class, w.severity = "", Note
+	default:
+		w.dropped = false
+	}
+	return w
+}
+
+// bucket keeps some findings of one rule, the first ones, but those of a higher
+// severity before others, and counts the rest.
 type bucket struct {
 	kept    []*Finding
-	omitted int64
+	over    *Finding // the latest beyond the limit: it may still be given detail
+	omitted map[weight]int64
 	order   int
+}
+
+// omit counts findings that are not kept.
+func (b *bucket) omit(w weight, n int64) {
+	if b.omitted == nil {
+		b.omitted = map[weight]int64{}
+	}
+	b.omitted[w] += n
+}
+
+// total is the number of findings that are not kept.
+func (b *bucket) total() int64 {
+	n := int64(0)
+	for _, m := range b.omitted {
+		n += m
+	}
+	return n
+}
+
+// flush settles what becomes of the latest finding beyond the limit.
+func (b *bucket) flush() {
+	f := b.over
+	if f == nil {
+		return
+	}
+	b.over = nil
+	if f.Severity > Note {
+		least := len(b.kept) - 1
+		for i, k := range b.kept {
+			if k.Severity <= b.kept[least].Severity {
+				least = i
+			}
+		}
+		if least >= 0 && b.kept[least].Severity < f.Severity {
+			b.kept[least], f = f, b.kept[least]
+		}
+	}
+	b.omit(f.weight(), 1)
 }
 
 func (c *Context) add(f *Finding) *Finding {
@@ -292,16 +350,19 @@ func (c *Context) add(f *Finding) *Finding {
 		c.found[f.Rule] = b
 	}
 	f.order = b.order
-	if n := len(b.kept); n > 0 && f.Pos.Member >= 0 {
+	last := b.over
+	if n := len(b.kept); last == nil && n > 0 {
+		last = b.kept[n-1]
+	}
+	if last != nil && f.Pos.Member >= 0 {
 		// A packed row holds many events in one line: one finding for them all.
-		last := b.kept[n-1]
 		if last.Pos.Line == f.Pos.Line && last.Pos.Offset == f.Pos.Offset && last.Pos.Row == f.Pos.Row && last.Path == f.Path {
 			last.More++
 			return last
 		}
 	}
-	if len(b.kept) >= c.opts.MaxPerRule {
-		b.omitted++
+	if b.flush(); len(b.kept) >= c.opts.MaxPerRule {
+		b.over = f
 		return f
 	}
 	b.kept = append(b.kept, f)

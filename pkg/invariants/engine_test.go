@@ -102,6 +102,113 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// However few findings are listed, the verdict and the counts are those of all,
+// and the gravest is among the listed.
+func TestLimitChangesNothing(t *testing.T) {
+	const n = 120
+	var turns strings.Builder
+	turns.WriteString(header)
+	seq := 0
+	event := func(typ, data, more string) {
+		fmt.Fprintf(&turns, `{"type":%q,"seq":%d,"time":1,"data":%s%s}`+"\n", typ, seq, data, more)
+		seq++
+	}
+	for i := 1; i <= n; i++ {
+		event("turn/start", fmt.Sprintf(`{"turn":%d}`, i), "")
+		event("turn/end", fmt.Sprintf(`{"turn":%d,"reason":{"kind":"sunk"}}`, i), "")
+	}
+	odd := turns.String()
+	event("turn/start", fmt.Sprintf(`{"turn":%d}`, n+1), "")
+	event("turn/end", fmt.Sprintf(`{"turn":%d,"reason":{"kind":"completed","extra":1}}`, n+1), "")
+	wrong := turns.String()
+
+	type counts struct {
+		Verdict                 Verdict
+		Errors, Warnings, Notes int64
+		Listed                  int
+		Worst                   Severity
+		Omitted                 []Omitted
+	}
+	only := func(id string) bool { return id == "EVT-SHAPE" }
+	for _, tt := range []struct {
+		name  string
+		log   string
+		limit int
+		want  counts
+	}{
+		{"warnings, all listed", odd, 500, counts{Warn, 0, n, 0, n, Warning, nil}},
+		{"warnings", odd, 7, counts{Warn, 0, n, 0, 7, Warning, []Omitted{{"EVT-SHAPE", n - 7}}}},
+		{"an error behind them, all listed", wrong, 500, counts{Violations, 1, n, 0, n + 1, Error, nil}},
+		{"an error behind them", wrong, 7, counts{Violations, 1, n, 0, 7, Error, []Omitted{{"EVT-SHAPE", n - 6}}}},
+		{"an error behind them, one listed", wrong, 1, counts{Violations, 1, n, 0, 1, Error, []Omitted{{"EVT-SHAPE", n}}}},
+		// Cut off at the error: the harness never sees it.
+		{"an error behind damage", odd + "{\n" + wrong[len(odd):strings.LastIndex(wrong[:len(wrong)-1], "\n")+1] +
+			fmt.Sprintf(`{"type":"step/start","seq":%d,"time":1,"data":7}`+"\n", 2*n+1), 7,
+			counts{Torn, 0, n + 1, 1, 8, Warning, []Omitted{{"EVT-SHAPE", n - 6}}}},
+	} {
+		res := judge(t, []byte(tt.log), Options{MaxPerRule: tt.limit, Rules: only})
+		got := counts{res.Verdict, res.Errors, res.Warnings, res.Notes, len(res.Findings), Note, res.Omitted}
+		for _, f := range res.Findings {
+			got.Worst = max(got.Worst, f.Severity)
+		}
+		if d := cmp.Diff(tt.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, d)
+		}
+	}
+}
+
+// What stands behind the point where a torn log is cut is not judged, be it of a
+// type that nobody knows or the header of another log.
+func TestBehindTheCut(t *testing.T) {
+	const turn = `{"type":"turn/start","seq":0,"time":1,"data":{"turn":1}}` + "\n" +
+		`{"type":"turn/end","seq":1,"time":1,"data":{"turn":1,"reason":{"kind":"completed"}}}` + "\n"
+	for _, tt := range []struct {
+		name, tail string
+		want       Verdict
+		lines      []string
+	}{
+		{"unknown type", "{\n" + `{"type":"gull/seen","seq":2,"time":1,"data":{}}` + "\n", Torn,
+			[]string{"LINE-JSON warning", "LOG-TYPE note"}},
+		{"second header", header, Torn, []string{"LOG-SEQ warning"}},
+		{"second log", header + turn, Corrupt, []string{"LOG-SEQ error", "LOG-SEQ error"}},
+	} {
+		res := judge(t, []byte(header+turn+tt.tail), Options{Rules: func(id string) bool { return id != ruleRefused }})
+		var lines []string
+		for _, f := range res.Findings {
+			lines = append(lines, f.Rule+" "+f.Severity.String())
+		}
+		if d := cmp.Diff(tt.lines, lines); d != "" || res.Verdict != tt.want {
+			t.Errorf("%s: %s, want %s (-want +got):\n%s", tt.name, res.Verdict, tt.want, d)
+		}
+	}
+}
+
+// A minus zero is one to a reader of the header, and no writer's.
+func TestHeaderMinusZero(t *testing.T) {
+	const head = `{"type":"session","version":0,"id":"s","createdAt":-0,"cwd":"/w","delegationDepth":0}` + "\n"
+	const seeded = `{"type":"session/end-seed","seq":0,"time":1,"data":{}}` + "\n"
+	for _, tt := range []struct {
+		log  string
+		want Verdict
+		msgs []string
+	}{
+		{head, Warn, []string{"header holds a minus zero, which no writer can store"}},
+		{head + seeded, Violations, []string{
+			"header createdAt is -0, expected milliseconds as a whole number from 0, which builds since 07-24 21:14 ask for",
+			"header holds a minus zero, which no writer can store",
+		}},
+	} {
+		res := judge(t, []byte(tt.log), Options{Rules: func(id string) bool { return id != ruleRefused }})
+		var msgs []string
+		for _, f := range res.Findings {
+			msgs = append(msgs, f.Message)
+		}
+		if d := cmp.Diff(tt.msgs, msgs); d != "" || res.Verdict != tt.want {
+			t.Errorf("%s: %s, want %s (-want +got):\n%s", tt.log, res.Verdict, tt.want, d)
+		}
+	}
+}
+
 // As many types that nobody knows as there are events.
 func TestManyTypes(t *testing.T) {
 	var b strings.Builder

@@ -143,3 +143,83 @@ func TestPluginRules(t *testing.T) {
 	}
 	t.Logf("%d cases", n)
 }
+
+// What is remembered has an end, behind which nothing is claimed.
+func TestLedger(t *testing.T) {
+	var l ledger[int]
+	for i := range mostIDs {
+		if !l.put(fmt.Sprint(i), i) || l.blind {
+			t.Fatalf("id %d was not taken", i)
+		}
+	}
+	if l.put("more", 1) || !l.blind {
+		t.Error("an id beyond the limit was taken, or not noticed")
+	}
+	if !l.put("7", 70) {
+		t.Error("an id that is known was refused")
+	}
+	if n, ok := l.get("7"); n != 70 || !ok {
+		t.Errorf("get gives %d, %v", n, ok)
+	}
+	if l.drop("7"); !l.put("more", 1) {
+		t.Error("no place after one was made")
+	}
+	if l.reset(); l.blind || len(l.m) != 0 {
+		t.Error("reset left something")
+	}
+}
+
+func TestIDOf(t *testing.T) {
+	long := `"` + strings.Repeat("a", 100) + `"`
+	for _, k := range []struct {
+		v   string
+		ok  bool
+		len int
+	}{{`"a"`, true, 3}, {`""`, false, 0}, {`7`, false, 0}, {``, false, 0}, {`"x {{sessionId}}"`, false, 0}, {long, true, 32}} {
+		id, ok := idOf([]byte(k.v))
+		if ok != k.ok || len(id) != k.len {
+			t.Errorf("idOf(%s) = %d bytes, %v, want %d, %v", k.v, len(id), ok, k.len, k.ok)
+		}
+	}
+}
+
+// An inbox that is too full is no longer followed, and nothing is said about it.
+func TestInboxFull(t *testing.T) {
+	var lines []string
+	lines = append(lines, inStep...)
+	const each = 512
+	for i := 0; i <= mostWaiting; i += each {
+		var b strings.Builder
+		for j := range each {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, `{"content":[],"source":{"kind":"user"},"role":"user","id":"m%d"}`, i+j)
+		}
+		lines = append(lines, `agent/inbox/spliced {"target":"next-turn","start":0,"inserted":[`+b.String()+`]}`)
+	}
+	lines = append(lines,
+		`agent/inbox/spliced {"target":"next-turn","start":99999,"removedCount":1,"inserted":[{"content":[],"source":{"kind":"user"},"role":"user","id":"m0"}]}`,
+		`step/end {"turn":1,"step":1}`, `turn/end {"turn":1,"reason":{"kind":"completed"}}`)
+	if res := judge(t, []byte(script(`,"delegationDepth":0`, lines)), Options{}); res.Verdict != OK {
+		t.Errorf("verdict %s:\n%s", res.Verdict, verdictLines(res))
+	}
+}
+
+// Later generations have companions of their own.
+func TestPluginGenerations(t *testing.T) {
+	events := []string{`plan/mode {"active":1}`}
+	const later = `{"type":"session","version":%d,"id":"s","createdAt":1,"cwd":"/w","delegationDepth":0%s}` + "\n"
+	for version, more := range []string{"", "", `,"isSeeded":false`, `,"isSeeded":false`, `,"isSeeded":false`} {
+		log := script("", events)
+		_, log, _ = strings.Cut(log, "\n")
+		log = fmt.Sprintf(later, version, more) + log
+		found := false
+		for _, f := range judge(t, []byte(log), Options{}).Findings {
+			found = found || f.Rule == "PLAN"
+		}
+		if want := version == 0; found != want {
+			t.Errorf("generation %d: PLAN speaks: %v, want %v", version, found, want)
+		}
+	}
+}

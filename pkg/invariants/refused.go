@@ -51,13 +51,19 @@ func (c *Context) nothing() {
 	c.counts = RequestCounts{}
 	c.tailOpen = false
 	for id, b := range c.found {
+		b.flush()
+		for w := range b.omitted {
+			if w.class == "" && id != ruleRefused {
+				delete(b.omitted, w)
+			}
+		}
 		kept := b.kept[:0]
 		for _, f := range b.kept {
 			if f.Class != "" || id == ruleRefused {
 				kept = append(kept, f)
 			}
 		}
-		if b.kept = kept; len(kept) == 0 {
+		if b.kept = kept; len(kept) == 0 && len(b.omitted) == 0 {
 			delete(c.found, id)
 		}
 	}

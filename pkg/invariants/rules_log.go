@@ -1,6 +1,7 @@
 package invariants
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
@@ -165,6 +166,9 @@ func checkHeaderRecord(c *Context) {
 	if jsjson.Facts(h.Facts)&jsjson.NumberOverflow != 0 {
 		c.ReportAt(at, "", "header holds a number beyond what a double can hold")
 	}
+	if jsjson.Facts(h.Facts)&jsjson.NegativeZero != 0 {
+		c.ReportAt(at, "", "header holds a minus zero, which no writer can store").Severity = Warning
+	}
 }
 
 // absolute reports whether a path is absolute on the platform that wrote it,
@@ -200,10 +204,14 @@ func checkHeaderAge(c *Context, e *logfmt.Event) {
 // checkCreation reports a createdAt that the builds which wrote the event refuse.
 func checkCreation(c *Context) {
 	h := c.log.Header
+	was := show(jsjson.Get(h.Raw, "createdAt"))
+	if was == "0" {
+		was = "-0" // the canonical form has no sign, and 0 itself is fine
+	}
 	if c.rule = byID["LOG-HEADER"]; c.runs(c.rule.ID) {
 		c.ReportAt(Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}, "createdAt",
 			"header createdAt is %s, expected milliseconds as a whole number from 0, which builds since %s ask for",
-			show(jsjson.Get(h.Raw, "createdAt")), buildCreatedAt)
+			was, buildCreatedAt)
 	}
 }
 
@@ -222,7 +230,7 @@ func checkEnvelope(c *Context, e *logfmt.Event) {
 	const mine = logfmt.FaultType | logfmt.FaultSeq | logfmt.FaultTime | logfmt.FaultTimeNeg | logfmt.FaultNoData |
 		logfmt.FaultExtraKey | logfmt.FaultIgnorable
 	facts := jsjson.Facts(e.Facts)
-	if e.Fault&mine == 0 && facts&(jsjson.NumberOverflow|jsjson.NegativeZero) == 0 {
+	if e.Fault&mine == 0 && facts&(jsjson.NumberOverflow|jsjson.NegativeZero) == 0 || secondHeader(e) {
 		return
 	}
 	raw := func(key string) string { return show(jsjson.Get(e.JSON, key)) }
@@ -263,11 +271,10 @@ func checkEnvelope(c *Context, e *logfmt.Event) {
 // seqReported reports whether the reader already listed the event's seq.
 func (c *Context) seqReported(e *logfmt.Event) bool {
 	if b := c.found["LOG-SEQ"]; b != nil {
-		for _, f := range b.kept {
-			if f.Pos.Line == e.Pos.Line && f.Pos.Offset == e.Pos.Offset && f.Pos.Row == e.Pos.Row {
-				return true
-			}
+		at := func(f *Finding) bool {
+			return f.Pos.Line == e.Pos.Line && f.Pos.Offset == e.Pos.Offset && f.Pos.Row == e.Pos.Row
 		}
+		return b.over != nil && at(b.over) || slices.ContainsFunc(b.kept, at)
 	}
 	return false
 }
@@ -295,8 +302,14 @@ func extraKeys(obj []byte) string {
 // wrote.
 var branchTypes = map[string]bool{"session/inherited": true, "agent/inbox/added": true, "sandbox/acl-session": true}
 
+// secondHeader reports whether the record is the header of another log. The
+// reader says so, and there is no more to it.
+func secondHeader(e *logfmt.Event) bool {
+	return e.Type == "session" && e.Seq < 0 && jsjson.Get(e.JSON, "seq") == nil
+}
+
 func checkType(c *Context, e *logfmt.Event) {
-	if e.Fault&logfmt.FaultType != 0 || e.Ignorable {
+	if e.Fault&logfmt.FaultType != 0 || e.Ignorable || secondHeader(e) {
 		return
 	}
 	life, known := lifetimes[e.Type]

@@ -122,7 +122,7 @@ func (l *ledger[T]) put(id string, v T) bool {
 func (l *ledger[T]) drop(id string) { delete(l.m, id) }
 
 // reset forgets everything; nothing was seen before.
-func (l *ledger[T]) reset() { clear(l.m); l.blind = false }
+func (l *ledger[T]) reset() { *l = ledger[T]{} }
 
 // idOf is an id to remember. It is no use when it is no string, empty, or was
 // scrubbed, as all ids of a recorded fixture are scrubbed to the same text.

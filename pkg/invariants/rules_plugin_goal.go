@@ -23,7 +23,7 @@ var goalRules = []*Rule{
 	{
 		ID: "GOAL-ROUND", Severity: Error, Since: buildCompanions, Spec: "SEMANTICS §8.2",
 		Title:  "the message of a round is what the harness makes of the goal",
-		Text:   "It is one text in a goal_round element, which holds the objective as a JSON value and the number of the round out of how many. The number is that of the source. The fixed sentences of the text are not compared.",
+		Text:   "It is one text in a goal_round element, which holds the objective as a JSON value and the number of the round out of how many. The number is that of the source. The fixed sentences of the text are not compared. Before 08-05 a breach is a warning.",
 		How:    "The event was edited, or a plugin rewrote the message.",
 		Advice: "Compare with the goal: what the model was told about it is this text and nothing else.",
 		Types:  []string{"user/message"},
@@ -267,10 +267,12 @@ func checkRound(c *Context, e *logfmt.Event) {
 	block := jsjson.Index(content, 0)
 	text, isText := jsjson.Str(jsjson.Get(block, "text"))
 	if jsjson.Len(content) != 1 || !isText {
-		c.Report(e, "data.content", "content of a round is %s, expected one text", show(content))
+		c.weigh(c.Report(e, "data.content", "content of a round is %s, expected one text", show(content)), buildReact)
 		return
 	}
-	report := func(format string, args ...any) { c.Report(e, "data.content[0].text", format, args...) }
+	report := func(format string, args ...any) {
+		c.weigh(c.Report(e, "data.content[0].text", format, args...), buildReact)
+	}
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "<goal_round>") || !strings.HasSuffix(text, "</goal_round>") {
 		report("the text of a round begins %s, expected it to stand in <goal_round> and </goal_round>", quoted(text))

@@ -38,16 +38,18 @@ type waiting struct {
 	from Related
 }
 
+const mostWaiting = 1 << 14 // messages of a target that are followed
+
 // inbox holds what waits, by target.
 type inbox struct {
-	lists map[string][]waiting
+	lists map[string][]*waiting
 	lost  int64
 	blind bool // what waits is not known
 }
 
 // splice does what an event says. The removed messages are valid until the next
 // call. It is not ok when the event asks for what is not there.
-func (b *inbox) splice(c *Context, e *logfmt.Event) (removed []waiting, ok bool) {
+func (b *inbox) splice(c *Context, e *logfmt.Event) (removed []*waiting, ok bool) {
 	if c.unsettled(&b.lost) {
 		b.blind = true
 	}
@@ -71,20 +73,19 @@ func (b *inbox) splice(c *Context, e *logfmt.Event) (removed []waiting, ok bool)
 	}
 	removed = slices.Clone(list[start : start+n])
 	list = slices.Delete(list, int(start), int(start+n))
-	at := int(start)
+	var added []*waiting
 	for v := range jsjson.Elements(inserted) {
-		if len(list) == mostIDs {
-			b.blind = true
-			break
+		if len(list)+len(added) == mostWaiting {
+			b.blind, b.lists = true, nil
+			return removed, true
 		}
 		id, _ := idOf(jsjson.Get(v, "id"))
-		list = slices.Insert(list, at, waiting{id, sha256.Sum256(v), Related{e.Seq, e.Pos.Line, "it was put into the inbox here"}})
-		at++
+		added = append(added, &waiting{id, sha256.Sum256(v), Related{e.Seq, e.Pos.Line, "it was put into the inbox here"}})
 	}
 	if b.lists == nil {
-		b.lists = map[string][]waiting{}
+		b.lists = map[string][]*waiting{}
 	}
-	b.lists[target] = list
+	b.lists[target] = slices.Insert(list, int(start), added...)
 	return removed, true
 }
 
@@ -170,7 +171,7 @@ func (k *inboxChecker) End(*Context) {}
 
 type copyChecker struct {
 	inbox
-	taken ledger[waiting] // in the open turn
+	taken ledger[*waiting] // in the open turn
 }
 
 func (k *copyChecker) Event(c *Context, e *logfmt.Event) {

@@ -282,7 +282,8 @@ func (k *scheduleChecker) exact(c *Context, e *logfmt.Event, obj []byte, what st
 
 func (k *scheduleChecker) instant(c *Context, e *logfmt.Event, path string, v []byte) (time.Time, bool) {
 	t, ok := instant(v)
-	if jsjson.KindOf(v) == jsjson.String && !ok {
+	if _, usable := idOf(v); !ok && (usable || string(v) == `""`) { // not one that was scrubbed
+
 		c.Report(e, "data."+path, "%s of schedule/change is %s, expected a point in time in UTC, as in 2026-08-12T09:30:00.000Z", path, show(v))
 	}
 	return t, ok
@@ -404,8 +405,8 @@ func (k *clockChecker) Event(c *Context, e *logfmt.Event) {
 // told checks that a text tells no time later than that of its event.
 func told(c *Context, e *logfmt.Event, text string) {
 	s := reading.FindString(text)
-	if s == "" || c.log.Container == logfmt.Golden {
-		return
+	if s == "" || e.Time <= 0 {
+		return // recorded fixtures have no times
 	}
 	t, err := time.Parse("2006-01-02T15:04:05.999999999Z07:00", s[:10]+"T"+s[11:])
 	if err == nil && t.UnixMilli() > e.Time {

@@ -146,7 +146,7 @@ func (t *teamChecker) task(c *Context, e *logfmt.Event, task []byte) {
 	was.revision = n
 	t.edges -= len(was.waits)
 	was.waits = was.waits[:0]
-	const mostEdges = 1 << 14
+	const mostEdges = 1 << 10 // what is looked through at each change
 	for v := range jsjson.Elements(jsjson.Get(task, "blockedBy")) {
 		if on, ok := idOf(v); ok && t.edges < mostEdges {
 			was.waits = append(was.waits, on)

@@ -90,7 +90,7 @@ var messageTypes = []string{"user/message", "assistant/message", "tool/result", 
 type markerChecker struct {
 	waiting []Place
 	types   []string
-	more    int64
+	more    map[bool]int64 // beyond the limit, by whether they lie behind damage
 }
 
 func (m *markerChecker) Event(c *Context, e *logfmt.Event) {
@@ -103,7 +103,10 @@ func (m *markerChecker) Event(c *Context, e *logfmt.Event) {
 		return
 	}
 	if len(m.waiting) > c.opts.MaxPerRule {
-		m.more++
+		if m.more == nil {
+			m.more = map[bool]int64{}
+		}
+		m.more[e.AfterDamage]++
 		return
 	}
 	m.waiting = append(m.waiting, c.place(e))
@@ -118,10 +121,10 @@ func (m *markerChecker) flush(c *Context) {
 	for i, p := range m.waiting {
 		m.report(c, p, m.types[i])
 	}
-	if m.more > 0 {
-		c.found["SURF-MARKER"].omitted += m.more
+	for dropped, n := range m.more {
+		c.found["SURF-MARKER"].omit(weight{severity: Error, dropped: dropped}, n)
 	}
-	m.waiting, m.types, m.more = nil, nil, 0
+	m.waiting, m.types, m.more = nil, nil, nil
 }
 
 func (m *markerChecker) End(c *Context) {

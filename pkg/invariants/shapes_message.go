@@ -56,7 +56,7 @@ var source = variants("kind", false, map[string][]part{
 	"user":         {{key: "rpcId", is: str, opt: true}},
 	"plugin":       {{key: "plugin", is: text}, {key: "form", is: str, opt: true}, {key: "sections", is: list(section), opt: true}, {key: "summary", is: str, opt: true}},
 	"agent":        {{key: "agentId", is: str}},
-	"goal":         {{key: "goalId", is: text}, {key: "revision", is: positive}, {key: "round", is: positive}},
+	"goal":         {{key: "goalId", is: text}, {key: "revision", is: num}, {key: "round", is: num, opt: true}},
 	"team-message": {{key: "teamId", is: str}, {key: "messageId", is: str}, {key: "senderId", is: str}, {key: "senderName", is: str}},
 })
 
