@@ -293,6 +293,14 @@ func TestCorpusSweeps(t *testing.T) {
 				continue
 			}
 			n["closers"] += len(got.Closers)
+			if got.Cut.Torn && db == nil {
+				// What is left when the harness has cut the file.
+				n["torn"]++
+				n["recovered"] += int(got.Cut.Recovered)
+				if left := loadBytes(t, name, whole[:got.Cut.Byte], o); left.Cut.Torn || left.Refusal != nil || left.Kept+got.Cut.Recovered != got.Kept {
+					t.Errorf("%s: cut %d: cut again at byte %d it holds %d events, and %d were recovered, of %d", sweep, c.Cut, got.Cut.Byte, left.Kept, got.Cut.Recovered, got.Kept)
+				}
+			}
 			var closers []string
 			for _, e := range got.Closers {
 				closers = append(closers, e.Type)

@@ -182,6 +182,12 @@ func (l *Loader) Add(e *logfmt.Event) *logfmt.Event {
 		l.frameAt, l.inFrame = e.Pos.FrameAt, 0
 	}
 	l.inFrame++
+	if e.Type == logfmt.TypeAssistantChunk && e.Fault&^logfmt.FaultTimeNeg == 0 && e.Op == nil && e.Sources == nil && e.Seq == l.next {
+		// Nearly all events: nothing that follows looks at one.
+		l.closers.Add(e)
+		l.next++
+		return e
+	}
 	l.vocabulary(e)
 	up := l.upgrade(e)
 	if up != e {
