@@ -59,7 +59,7 @@ func (w *differ) change(indent string, lines []string) {
 		w.p("%s%s", indent, l)
 	}
 	if n < len(lines) {
-		w.p("%s%s", indent, w.Palette.Dim(fmt.Sprintf("... %s more; --full shows all", count(int64(len(lines)-n), "line"))))
+		w.p("%s%s", indent, w.Palette.Dim(fmt.Sprintf("... %d more lines; --full shows all", len(lines)-n)))
 	}
 }
 
@@ -390,14 +390,22 @@ func (w *differ) textLines(d *drift.TextDiff) (out []string) {
 	ln := 1 // of A
 	for i, run := range d.Lines {
 		switch run.Op {
-		case drift.Drop:
-			for _, t := range run.Text {
-				add(number(ln) + " " + pal.Gone("- "+w.line(t)))
-				ln++
-			}
-		case drift.Add:
-			for _, t := range run.Text {
-				add(blank + " " + pal.Added("+ "+w.line(t)))
+		case drift.Drop, drift.Add:
+			head, tail, hidden := w.cut(len(run.Text))
+			for k, t := range run.Text {
+				switch {
+				case k >= head && k < len(run.Text)-tail:
+					if k == head {
+						add(blank + " " + pal.Dim(fmt.Sprintf("... %d more lines %s", hidden, gone(run.Op))))
+					}
+				case run.Op == drift.Drop:
+					add(number(ln) + " " + pal.Gone("- "+w.line(t)))
+				default:
+					add(blank + " " + pal.Added("+ "+w.line(t)))
+				}
+				if run.Op == drift.Drop {
+					ln++
+				}
 			}
 		case drift.Edit:
 			for k := range run.Text {
@@ -436,6 +444,23 @@ func (w *differ) fold(n int, first, last bool) (head, tail, hidden int) {
 		return n, 0, 0
 	}
 	return head, tail, n - head - tail
+}
+
+// cut says how many of n lines that went or came are shown at their beginning and
+// end, so that one side of a change leaves room for the other.
+func (w *differ) cut(n int) (head, tail, hidden int) {
+	const most, first, last = 16, 11, 3
+	if w.Full || n <= most {
+		return n, 0, 0
+	}
+	return first, last, n - first - last
+}
+
+func gone(op drift.Op) string {
+	if op == drift.Drop {
+		return "dropped"
+	}
+	return "added"
 }
 
 // marked shows a line that changed: [-what went-] and {+what came+}.
@@ -511,13 +536,19 @@ func (w *differ) sideLines(d *drift.TextDiff) (out []string) {
 	plain := func(s string) string { return s }
 	for i, run := range d.Lines {
 		switch run.Op {
-		case drift.Drop:
-			for _, t := range run.Text {
-				row("<", ui.Escape(t), "", pal.Gone, plain)
-			}
-		case drift.Add:
-			for _, t := range run.Text {
-				row(">", "", ui.Escape(t), plain, pal.Added)
+		case drift.Drop, drift.Add:
+			head, tail, hidden := w.cut(len(run.Text))
+			for k, t := range run.Text {
+				switch {
+				case k >= head && k < len(run.Text)-tail:
+					if k == head {
+						out = append(out, pal.Dim(fmt.Sprintf("... %d more lines %s", hidden, gone(run.Op))))
+					}
+				case run.Op == drift.Drop:
+					row("<", ui.Escape(t), "", pal.Gone, plain)
+				default:
+					row(">", "", ui.Escape(t), plain, pal.Added)
+				}
 			}
 		case drift.Edit:
 			for k := range run.Text {
@@ -538,16 +569,25 @@ func (w *differ) sideLines(d *drift.TextDiff) (out []string) {
 	return out
 }
 
-// wrap cuts a line into pieces of at most width columns.
+// wrap cuts a line into pieces of at most width columns, at a space where there is
+// one in the second half.
 func wrap(s string, width int) (out []string) {
-	start, used := 0, 0
+	start, used, space := 0, 0, -1
 	for i, r := range s {
 		n := twwidth.Width(string(r))
 		if used+n > width && i > start {
-			out = append(out, s[start:i])
-			start, used = i, 0
+			end := i
+			if space > start && twwidth.Width(s[start:space]) >= width/2 {
+				end = space
+			}
+			out = append(out, s[start:end])
+			start, space = end, -1
+			used = twwidth.Width(s[start:i])
 		}
 		used += n
+		if r == ' ' {
+			space = i + 1
+		}
 	}
 	return append(out, s[start:])
 }
@@ -641,11 +681,12 @@ func (w *differ) values(list []drift.ValueChange) (out []string) {
 		case drift.ValueReordered:
 			out = append(out, "> "+path+": elements in another order")
 		default:
-			if v.Text == nil || len(v.A) <= 60 && len(v.B) <= 60 && len(v.Text.Lines) == 1 && v.Text.Lines[0].Op != drift.Edit {
+			edit := v.Text != nil && len(v.Text.Lines) == 1 && v.Text.Lines[0].Op == drift.Edit
+			if v.Text == nil || len(v.A) <= 60 && len(v.B) <= 60 && oneLine(v.A) && oneLine(v.B) && !edit {
 				out = append(out, "~ "+path+": "+pal.Gone(w.value(v.A))+" -> "+pal.Added(w.value(v.B)))
 				continue
 			}
-			if l := v.Text.Lines; len(l) == 1 && l[0].Op == drift.Edit && len(l[0].Text) == 1 && !w.Side {
+			if l := v.Text.Lines; edit && len(l[0].Text) == 1 && !w.Side {
 				out = append(out, "~ "+path+": "+w.marked(l[0].Marks[0]))
 				continue
 			}
@@ -658,6 +699,9 @@ func (w *differ) values(list []drift.ValueChange) (out []string) {
 	}
 	return out
 }
+
+// oneLine reports whether a JSON string holds no line feed.
+func oneLine(v []byte) bool { return !strings.Contains(string(v), `\n`) }
 
 func (w *differ) messages(m *drift.MessagesDiff) {
 	pal := w.Palette

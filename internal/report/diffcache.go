@@ -301,7 +301,7 @@ func cacheWhy(r *drift.CacheRow) (out []string) {
 		}
 	}
 	if r.Verdict == drift.CacheMore {
-		out = append(out, "another session stored it")
+		out = append(out, "stored by another session, or as a part that requests have in common")
 	}
 	return out
 }
@@ -444,7 +444,7 @@ func WriteHeaders(out io.Writer, asJSON bool, o DiffOptions, v *drift.HeaderSurv
 		if n > 12 && !o.Full {
 			names = append(names[:12], fmt.Sprintf("... %d more", n-12))
 		}
-		return fmt.Sprintf("%d: %s", n, strings.Join(names, ", "))
+		return fmt.Sprintf("%s: %s", count(int64(n), "tool"), strings.Join(names, ", "))
 	}, func(g *drift.HeaderGroup) {
 		inner := &differ{DiffOptions: o}
 		inner.tools(g.Tools)

@@ -49,7 +49,7 @@ func tokenCounts(t *testing.T, logs []string) (n int) {
 }
 
 func TestTokens(t *testing.T) {
-	if got, want := tokenCounts(t, plainLogs(t, filepath.Join(corpus.Root(t), "goldens", "sound"))), 1; got != want {
+	if got, want := tokenCounts(t, plainLogs(t, filepath.Join(corpus.Root(t), "goldens", "sound"), filepath.Join(corpus.Root(t), "goldens", "drift"))), 1; got != want {
 		t.Errorf("%d counts compared, want %d", got, want)
 	}
 	for in, want := range map[string]int64{
@@ -211,7 +211,7 @@ func TestCache(t *testing.T) {
 
 // TestCacheShares holds the shared prefix to plain byte comparisons and sums.
 func TestCacheShares(t *testing.T) {
-	for _, r := range recordings(t, filepath.Join(corpus.Root(t), "goldens", "sound")) {
+	for _, r := range shipped(t) {
 		log := openLog(t, r.log)
 		tr := NewTracker(log.Header, fold.Options{})
 		src := r.sources(t)

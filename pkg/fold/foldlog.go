@@ -741,6 +741,11 @@ func (f *Fold) request(number int, end int64) *Request {
 	if undecided && (len(before.nodes) != len(t.at.nodes) || before.gen != t.at.gen) {
 		r.doubt(ReasonBoundary)
 	}
+	// The header is the last thing logged before a request is sent: what stands
+	// behind it may have come too late.
+	if !early && !f.format.settled && len(c.afterHeader) > 0 {
+		r.doubt(ReasonBoundary)
+	}
 	if b.total.bad > 0 {
 		r.doubt(ReasonMessage)
 	}

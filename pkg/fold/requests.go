@@ -34,7 +34,7 @@ const (
 	ReasonDispatch = "dispatch-unknown" // a candidate: nothing in the log tells whether it was sent
 	ReasonFraming  = "framing-window"   // context or steering may have been framed or not (SEMANTICS §4.3)
 	ReasonLayout   = "config-layout"    // the era's key order is open, and it makes a difference (§6.1)
-	ReasonBoundary = "boundary"         // the turn's start is missing: the messages of the step may or may not belong to it (§6.2)
+	ReasonBoundary = "boundary"         // messages may or may not belong to it: the turn's start is missing, or they follow its header (§6.2)
 	ReasonDamage   = "damage"           // events before it are missing or damaged
 	ReasonSurface  = "surface"          // an event before it broke a surface rule that decides which messages count
 	ReasonMessage  = "message-shape"    // no message follows from the shape of a node

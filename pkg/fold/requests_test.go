@@ -225,7 +225,7 @@ func TestAuthoredRequests(t *testing.T) {
 		{"no header, so nothing was sent", headNew, Options{}, []string{turn1, step11, asked("u"), endStep11, endTurn1}, ``},
 		{"a message before the header's request", headNew, Options{}, []string{
 			turn1, step11, asked("u"), headPM, asked("v"), "chunks 1 1 x", asked("w"), answered("a"), asked("x"), endStep11,
-		}, `1.1.1 exact surface first-chunk@5 initial@3! chunks 5-5 response 7 after-header [4] late [6]
+		}, `1.1.1 ambiguous surface first-chunk@5 initial@3! chunks 5-5 response 7 after-header [4] late [6] ?boundary
   {"provider":"p","model":"m","messages":[{"content":[],"source":{"kind":"user"},"role":"user","id":"u"},{"content":[],"source":{"kind":"user"},"role":"user","id":"v"}],"sessionId":"s"}
 `},
 		{"the same before E10", headOld, Options{}, []string{
