@@ -115,7 +115,6 @@ type cacher struct {
 	tokens  []int64 // of the messages of prev
 	epoch   int     // counts the places where nodes changed their messages
 	units   []*cacheUnit
-	first   bool
 	last    int64 // prompt of the request before, -1 when unknown
 }
 

@@ -260,3 +260,144 @@ func TestCorpusPairs(t *testing.T) {
 		t.Logf("%s: %d pairs of %d recordings, %d not extensions, %d not rebuilt to the byte", kind, pairs, len(list), breaks, unequal)
 	}
 }
+
+// checkReplaced holds what a comparison says about replaces to the surface: every
+// replace between two requests that is on the surface of the second is one
+// change, of exactly the messages of the first that it removed.
+func checkReplaced(d *Diff, a, b *Source) (n int, err error) {
+	onB := make(map[int64]bool)
+	for _, node := range b.Request.Nodes() {
+		onB[node.Seq] = true
+	}
+	gone := make(map[int64][]int64) // by replace: what it removed, replaces expanded
+	for i := range b.History.notes {
+		note := &b.History.notes[i]
+		if note.op == nil || note.Seq >= b.boundary() {
+			continue
+		}
+		var list []int64
+		for _, s := range note.op.ShadowedSeqs {
+			if inner, ok := gone[s]; ok && s >= a.boundary() {
+				list = append(list, inner...)
+			} else {
+				list = append(list, s)
+			}
+		}
+		gone[note.Seq] = list
+		if note.Seq < a.boundary() || !onB[note.Seq] {
+			continue
+		}
+		var want []int
+		for i := range a.Messages {
+			if node := a.Node(i); node != nil && slices.Contains(list, node.Seq) {
+				want = append(want, i)
+			}
+		}
+		var got []int
+		for _, c := range d.Messages.Changes {
+			if c.Kind == Replaced && c.Cause.Event.Seq == note.Seq {
+				got = append(got, c.Range...)
+				if c.B < 0 || b.Node(c.B).Seq != note.Seq {
+					return n, fmt.Errorf("replace at seq %d: shown at message %d", note.Seq, c.B)
+				}
+			}
+		}
+		if !slices.Equal(got, want) {
+			return n, fmt.Errorf("replace at seq %d: messages %v of A shown, want %v", note.Seq, got, want)
+		}
+		if len(want) > 0 {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func countReplaced(t *testing.T, list []recording) (n int) {
+	for _, r := range list {
+		src := r.sources(t)
+		for i := 1; i < len(src); i++ {
+			k, err := checkReplaced(Explain(src[i-1], src[i]), src[i-1], src[i])
+			if err != nil {
+				t.Errorf("%s: requests %d and %d: %v", r.name, i-1, i, err)
+			}
+			n += k
+		}
+	}
+	return n
+}
+
+func TestReplaced(t *testing.T) {
+	if got, want := countReplaced(t, shipped(t)), 14; got != want {
+		t.Errorf("%d replaces, want %d", got, want)
+	}
+}
+
+func TestCorpusReplaced(t *testing.T) {
+	dir, ok := corpus.Dir(t)
+	if !ok {
+		t.Skip("no corpus")
+	}
+	for _, kind := range []string{"head", "july"} {
+		t.Logf("%s: %d replaces", kind, countReplaced(t, recordings(t, filepath.Join(dir, kind))))
+	}
+}
+
+// TestCorpusForks compares every child of the corpus with its parent.
+func TestCorpusForks(t *testing.T) {
+	dir, ok := corpus.Dir(t)
+	if !ok {
+		t.Skip("no corpus")
+	}
+	parents := make(map[string]string) // by session id and dialect
+	key := func(r *recording, id string) string {
+		return strings.SplitN(r.name, "-", 2)[0] + " " + id
+	}
+	var children []recording
+	for _, kind := range []string{"head", "july"} {
+		logs, err := filepath.Glob(filepath.Join(dir, kind, "*", "session*.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range logs {
+			if strings.Contains(path, ".packed") || strings.Contains(path, "invalid") {
+				continue
+			}
+			r := recording{name: filepath.Base(filepath.Dir(path)), log: path}
+			log := openLog(t, path)
+			if log.Header == nil {
+				continue
+			}
+			if kind == "head" {
+				r.name = "head-" + r.name
+			}
+			parents[key(&r, log.Header.ID)] = path
+			if log.Header.ParentSession != nil {
+				children = append(children, r)
+			}
+		}
+	}
+	compared, fresh := 0, 0
+	for _, r := range children {
+		child := openLog(t, r.log)
+		path, ok := parents[key(&r, *child.Header.ParentSession)]
+		if !ok {
+			t.Logf("%s: its parent %q is not in the corpus", r.name, *child.Header.ParentSession)
+			continue
+		}
+		f, err := CompareFork(child, openLog(t, path), fold.Options{}, func(err error) { t.Error(err) }, func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !f.Related || !f.Identical() {
+			t.Errorf("%s: related %t, %d of %d events, first %+v", r.name, f.Related, f.Compared, f.Seed, f.First)
+		}
+		if f.Diff != nil && f.Diff.Unexplained() > 0 {
+			t.Errorf("%s: %s", r.name, briefCauses(f.Diff))
+		}
+		compared++
+		if f.Seed == 0 {
+			fresh++
+		}
+	}
+	t.Logf("%d children compared, %d of them without a prefix", compared, fresh)
+}

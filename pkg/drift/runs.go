@@ -19,7 +19,6 @@ type Run struct {
 
 type runTurn struct {
 	turn     int64 // 0: what stands behind the last turn
-	start    int64 // seq of its first event
 	messages []runMessage
 	requests []runRequest
 	end      []byte // reason of its turn/end; nil when it has none

@@ -317,6 +317,7 @@ type tableLister struct {
 	c       *cli.Call
 	t       *report.Table
 	assumed []string // assumptions met, in order
+	doubts  []string // reasons of ambiguous grades met, in order
 	calls   [][]string
 	silent  bool
 }
@@ -343,6 +344,7 @@ func (l *tableLister) aux(o *fold.OneShot) error {
 	for _, reason := range o.Reasons {
 		notes = append(notes, "ambiguous: "+reason)
 	}
+	l.doubt(o.Reasons)
 	for _, h := range o.Holes {
 		notes = append(notes, "not logged: "+h.Name)
 	}
@@ -351,6 +353,28 @@ func (l *tableLister) aux(o *fold.OneShot) error {
 }
 
 func (l *tableLister) begin(string, string) error { return nil }
+
+// doubt notes reasons that are to be explained.
+func (l *tableLister) doubt(reasons []string) {
+	for _, r := range reasons {
+		if !slices.Contains(l.doubts, r) {
+			l.doubts = append(l.doubts, r)
+		}
+	}
+}
+
+// explain writes what the reasons noted since mean.
+func (l *tableLister) explain() error {
+	for _, r := range l.doubts {
+		if text := doubts[r]; text != "" {
+			if _, err := fmt.Fprintf(l.c.Out, "ambiguous, %s: %s\n", r, text); err != nil {
+				return err
+			}
+		}
+	}
+	l.doubts = nil
+	return nil
+}
 
 func (l *tableLister) request(r *fold.Request) error {
 	messages := 0
@@ -374,6 +398,11 @@ func (l *tableLister) request(r *fold.Request) error {
 		}
 		grade += marks[slices.Index(l.assumed, a)]
 	}
+	if r.Candidate == "" {
+		l.doubt(r.Reasons)
+	} else { // the note says why it may not have been sent
+		l.doubt(slices.DeleteFunc(slices.Clone(r.Reasons), func(s string) bool { return s == fold.ReasonDispatch }))
+	}
 	return l.t.Row(Name(r), grade, fmt.Sprint(messages), fmt.Sprint(r.Len()), digest(r)[:12],
 		header, fmt.Sprint(r.Boundary.Seq), answer, strings.Join(notes(r), "; "))
 }
@@ -395,7 +424,7 @@ func (l *tableLister) end(total, shown int) error {
 		}
 	}
 	if len(l.calls) == 0 {
-		return nil
+		return l.explain()
 	}
 	if _, err := fmt.Fprintln(l.c.Out, "\ncalls outside the agent loop"); err != nil {
 		return err
@@ -407,7 +436,10 @@ func (l *tableLister) end(total, shown int) error {
 			return err
 		}
 	}
-	return t.Close()
+	if err := t.Close(); err != nil {
+		return err
+	}
+	return l.explain()
 }
 
 // marks stand behind a grade for the assumptions met, in order.
@@ -421,6 +453,23 @@ var assumptions = map[string]string{
 	fold.AssumeTools:         "the request said of its tools that they are those of the header, which is not verified",
 	fold.AssumeOffload:       "a put-away image had its mark as last member, which is not verified",
 	fold.AssumeParentSession: "it was sent under the id of the parent",
+}
+
+// doubts says what each reason of an ambiguous grade means.
+var doubts = map[string]string{
+	fold.ReasonDispatch:  "nothing in the log tells whether it was sent",
+	fold.ReasonFraming:   "context and steering messages went between tags until 07-20, and nothing tells which build sent it; --framing settles it",
+	fold.ReasonLayout:    "from 07-27 on the config goes first, in the order it was logged, and nothing tells which build sent it; shown is the order before",
+	fold.ReasonBoundary:  "messages stand where they may have come too late for it, or the start of its turn is missing",
+	fold.ReasonDamage:    "events before it are missing or damaged",
+	fold.ReasonSurface:   "an event before it broke a rule that decides which messages count",
+	fold.ReasonMessage:   "an event on the surface has a shape that makes no message",
+	fold.ReasonHeader:    "no usable request header is in force",
+	fold.ReasonScrubbed:  "the log is a fixture: its prompt or tools stand as tokens",
+	fold.ReasonStep:      "its chunks lie outside any step, or in one that does not say which it is",
+	fold.ReasonTools:     "messages changed the tools, and what the request says of that is not verified",
+	fold.ReasonCallForm:  "the harness of the time used two forms of the call",
+	fold.ReasonNotLogged: "what was asked for is not in the log",
 }
 
 // Name is how a request is called on the command line.

@@ -66,6 +66,9 @@ func show(c *cli.Call, r *fold.Request) error {
 	head(fmt.Sprintf("request %s, attempt %d", Name(r), r.Attempt))
 	p("  grade     %s", r.Grade)
 	for _, n := range notes(r) {
+		if reason, ok := strings.CutPrefix(n, "ambiguous: "); ok && doubts[reason] != "" {
+			n += ": " + doubts[reason]
+		}
 		p("  note      %s", ui.Escape(n))
 	}
 	for _, a := range r.Assumptions {
