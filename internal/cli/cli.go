@@ -112,6 +112,7 @@ type Call struct {
 	Out      *bufio.Writer // standard output; flushed and checked at the end
 	UI       *ui.UI
 	Palette  ui.Palette // for standard output
+	Width    int        // columns of the terminal that standard output is; 0 when it is none
 	opts     *cli.Context
 }
 
@@ -123,6 +124,9 @@ func (c *Call) Text(name string) string { return c.opts.String(name) }
 
 // IsSet reports whether an option was given.
 func (c *Call) IsSet(name string) bool { return c.opts.IsSet(name) }
+
+// List returns the values of an option that may be repeated.
+func (c *Call) List(name string) []string { return c.opts.StringSlice(name) }
 
 // Choice returns the value of an option that must be one of a few words.
 func (c *Call) Choice(name string, words ...string) (string, error) {
@@ -143,6 +147,9 @@ func Switch(name string) cli.Flag { return &cli.BoolFlag{Name: name} }
 
 // Option is an option with a value.
 func Option(name, value string) cli.Flag { return &cli.StringFlag{Name: name, Value: value} }
+
+// Repeated is an option with a value that may be given several times.
+func Repeated(name string) cli.Flag { return &cli.StringSliceFlag{Name: name} }
 
 // Main runs a program as a process and returns its exit code.
 func Main(p *Program) int {
@@ -174,6 +181,9 @@ func Execute(ctx context.Context, p *Program, args []string, stdin io.Reader, st
 	out := bufio.NewWriterSize(stdout, 64<<10)
 	say := ui.New(stderr, p.Name, ui.NewPalette(ui.Colored(ui.Auto, stderr, os.Getenv)))
 	base := Call{Context: ctx, Stdin: stdin, Out: out, UI: say}
+	if f, ok := stdout.(*os.File); ok {
+		base.Width = ui.Width(f)
+	}
 	err := run(p, markDash(args), base, stdout, stderr, &say)
 	if werr := out.Flush(); werr != nil {
 		// Whatever else happened, the reader of the output does not have it all.

@@ -42,19 +42,24 @@ var mayImport = map[string][]string{
 
 // onlyIn says where a library may be imported.
 var onlyIn = map[string]string{
-	"github.com/urfave/cli/v2":           "internal/cli",
-	"github.com/olekukonko/tablewriter":  "internal/report",
-	"github.com/sergi/go-diff":           "pkg/drift",
-	"github.com/fatih/color":             "internal/ui",
-	"github.com/ncruces/go-sqlite3":      "internal/sqlitedb",
-	"github.com/klauspost/compress/zstd": "internal/zframe",
-	"github.com/go-json-experiment/json": "nowhere but tests",
-	"github.com/google/go-cmp":           "nowhere but tests",
-	"github.com/rogpeppe/go-internal":    "nowhere but tests",
-	"pgregory.net/rapid":                 "nowhere but tests",
-	"testing":                            "internal/corpus",
-	"net":                                "nowhere but tests",
-	"net/http":                           "nowhere but tests",
+	"github.com/urfave/cli/v2":              "internal/cli",
+	"github.com/olekukonko/tablewriter":     "internal/report",
+	"github.com/sergi/go-diff":              "pkg/drift",
+	"github.com/fatih/color":                "internal/ui",
+	"github.com/schollz/progressbar":        "internal/ui",
+	"github.com/jstemmer/go-junit-report":   "internal/report",
+	"github.com/owenrumney/go-sarif":        "internal/report",
+	"go.yaml.in/yaml":                       "internal/cli/verify",
+	"github.com/santhosh-tekuri/jsonschema": "nowhere but tests",
+	"github.com/ncruces/go-sqlite3":         "internal/sqlitedb",
+	"github.com/klauspost/compress/zstd":    "internal/zframe",
+	"github.com/go-json-experiment/json":    "nowhere but tests",
+	"github.com/google/go-cmp":              "nowhere but tests",
+	"github.com/rogpeppe/go-internal":       "nowhere but tests",
+	"pgregory.net/rapid":                    "nowhere but tests",
+	"testing":                               "internal/corpus",
+	"net":                                   "nowhere but tests",
+	"net/http":                              "nowhere but tests",
 }
 
 type listed struct {

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -71,5 +72,19 @@ func writeString(w io.Writer, parts ...string) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (t *Text) UnmarshalJSON(b []byte) error {
+	canon, _, err := jsjson.Stringify(b)
+	if err != nil {
+		return err
+	}
+	s, ok := jsjson.Str(canon)
+	if !ok {
+		return fmt.Errorf("expected a string, got %.20s", b)
+	}
+	*t = Text(s)
 	return nil
 }

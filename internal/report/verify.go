@@ -1,11 +1,10 @@
 package report
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
-	"io"
 	"strings"
-
-	"github.com/dsh-audit/dsh-audit/internal/ui"
 )
 
 // VerifySchema names the JSON format of dsh-verify. It changes only when a
@@ -29,7 +28,10 @@ var meanings = map[string]string{
 
 // A Result is the verdict on one log.
 type Result struct {
-	Path       Text      `json:"path"`
+	Path Text `json:"path"`
+	// File is Path relative to the working directory, with slashes, where that is
+	// another name. It is what stays the same on another machine.
+	File       Text      `json:"file,omitempty"`
 	Session    Text      `json:"session"`    // id of the header, "" when there is none
 	Container  string    `json:"container"`  // jsonl, zstd, sqlite, zip, golden; "" when unknown
 	Generation *int64    `json:"generation"` // format version of the header
@@ -48,6 +50,99 @@ type Result struct {
 	// Whole marks a result about a directory or an archive, whose logs have results
 	// of their own.
 	Whole bool `json:"whole,omitempty"`
+	// Known counts the findings that a baseline accepts; they are counted nowhere
+	// else and not listed.
+	Known *Known `json:"known,omitempty"`
+	// At is the place of the result in the whole run, of which a shard is a part.
+	At *int64 `json:"at,omitempty"`
+
+	// Fails tells that the result makes the run end with something else than
+	// success. A writer of a format with passed and failed needs it.
+	Fails bool `json:"-"`
+}
+
+// Known counts accepted findings by severity.
+type Known struct {
+	Errors   int64 `json:"errors"`
+	Warnings int64 `json:"warnings"`
+	Notes    int64 `json:"notes"`
+}
+
+func (k *Known) total() int64 {
+	if k == nil {
+		return 0
+	}
+	return k.Errors + k.Warnings + k.Notes
+}
+
+// name is the log for a reader: its path and, of a database, the session in it.
+func (r *Result) name() string {
+	if r.Container == "sqlite" && !r.Whole {
+		return string(r.Path) + " (session " + string(r.Session) + ")" // a database may hold several
+	}
+	return string(r.Path)
+}
+
+// Relative is the path that does not depend on the machine.
+func (r *Result) Relative() string {
+	if r.File != "" {
+		return string(r.File)
+	}
+	return string(r.Path)
+}
+
+// A Key says which finding is meant whatever the words of its message and the
+// place of the log on a machine.
+type Key struct {
+	Rule    string `json:"rule"`
+	File    Text   `json:"file"`
+	Session Text   `json:"session,omitempty"` // of a database, which may hold several
+	Seq     *int64 `json:"seq,omitempty"`
+	Path    Text   `json:"path,omitempty"`
+}
+
+// Key returns the key of a finding of r.
+func (r *Result) Key(f *Finding) Key {
+	k := Key{Rule: f.Rule, File: Text(showBadBytes(r.Relative())), Seq: f.Seq, Path: f.Path}
+	if r.Container == "sqlite" {
+		k.Session = r.Session
+	}
+	return k
+}
+
+// String is unique for a key.
+func (k Key) String() string {
+	seq := "-"
+	if k.Seq != nil {
+		seq = fmt.Sprint(*k.Seq)
+	}
+	return strings.Join([]string{k.Rule, string(k.File), string(k.Session), seq, string(k.Path)}, "\x00")
+}
+
+// fingerprint is a digest of a key and of how many of the same came before.
+func (k Key) fingerprint(n int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d", k, n))
+	return hex.EncodeToString(sum[:16])
+}
+
+// A RuleInfo is what a report tells about a rule.
+type RuleInfo struct {
+	ID       string `json:"id"`
+	Severity string `json:"severity"`
+	Title    string `json:"title"`
+	Text     string `json:"-"`
+	How      string `json:"-"`
+	Advice   string `json:"advice"`
+	When     string `json:"-"`
+}
+
+// Rules looks a rule up. It returns nil for one that is not known.
+type Rules func(id string) *RuleInfo
+
+// A Shard is a part of a run that several machines share.
+type Shard struct {
+	Index int `json:"index"` // from 1
+	Count int `json:"count"`
 }
 
 // Requests counts the log's own loop requests by grade.
@@ -90,6 +185,17 @@ type Omitted struct {
 	Count int64  `json:"count"`
 }
 
+// omitted is how many findings of a severity are counted but not listed.
+func (r *Result) omitted(severity string) int64 {
+	n := map[string]int64{"error": r.Errors, "warning": r.Warnings, "note": r.Notes}[severity]
+	for i := range r.Findings {
+		if r.Findings[i].Severity == severity {
+			n--
+		}
+	}
+	return n
+}
+
 // Compared counts what became of the requests of a recording.
 type Compared struct {
 	Path      Text  `json:"path"`
@@ -112,6 +218,10 @@ type Summary struct {
 	Errors   int64            `json:"errors"`
 	Warnings int64            `json:"warnings"`
 	Notes    int64            `json:"notes"`
+	Known    int64            `json:"known,omitempty"`  // findings that the baseline accepts
+	Empty    []Text           `json:"empty,omitempty"`  // arguments that gave no log
+	NotRun   []string         `json:"notRun,omitempty"` // rules that were switched off
+	Config   Text             `json:"config,omitempty"` // file whose settings were used
 }
 
 // A VerifyWriter prints results as they come.
@@ -135,265 +245,7 @@ func (s *Summary) Tally(r *Result) {
 	s.Errors += r.Errors
 	s.Warnings += r.Warnings
 	s.Notes += r.Notes
-}
-
-type verifyJSON struct {
-	w     io.Writer
-	begun bool
-}
-
-// NewVerifyJSON writes one JSON object, one result a line.
-func NewVerifyJSON(w io.Writer) VerifyWriter { return &verifyJSON{w: w} }
-
-func (v *verifyJSON) begin() error {
-	if v.begun {
-		return writeString(v.w, ",\n")
-	}
-	v.begun = true
-	return writeString(v.w, `{"schema":"`, VerifySchema, `","results":[`, "\n")
-}
-
-func (v *verifyJSON) Result(r *Result) error {
-	if err := v.begin(); err != nil {
-		return err
-	}
-	if r.Findings == nil {
-		r.Findings = []Finding{}
-	}
-	if r.Eras == nil {
-		r.Eras = []string{}
-	}
-	b, err := Marshal(r)
-	if err != nil {
-		return err
-	}
-	_, err = v.w.Write(b)
-	return err
-}
-
-func (v *verifyJSON) Close(s *Summary, _ string) error {
-	if !v.begun {
-		if err := v.begin(); err != nil {
-			return err
-		}
-	}
-	if s.Verdicts == nil {
-		s.Verdicts = map[string]int64{}
-	}
-	b, err := Marshal(s)
-	if err != nil {
-		return err
-	}
-	return writeString(v.w, "\n", `],"summary":`, string(b), "}\n")
-}
-
-type verifyText struct {
-	w     io.Writer
-	pal   ui.Palette
-	notes bool
-}
-
-// NewVerifyText writes for people. Notes are listed only if asked for.
-func NewVerifyText(w io.Writer, pal ui.Palette, notes bool) VerifyWriter {
-	return &verifyText{w, pal, notes}
-}
-
-func (v *verifyText) verdict(s string) string {
-	switch s {
-	case "ok":
-		return v.pal.Good(s)
-	case "warn", "open", "torn", "unsupported":
-		return v.pal.Warn(s)
-	}
-	return v.pal.Bad(s)
-}
-
-func (v *verifyText) Result(r *Result) error {
-	if r.Whole && !v.notes && r.Errors+r.Warnings == 0 {
-		return nil
-	}
-	path := ui.Escape(string(r.Path))
-	var facts []string
-	for _, c := range []struct {
-		n    int64
-		word string
-	}{{r.Errors, "error"}, {r.Warnings, "warning"}, {r.Notes, "note"}} {
-		if c.n > 0 {
-			facts = append(facts, count(c.n, c.word))
-		}
-	}
-	if !r.Whole {
-		facts = append(facts, count(r.Events, "event"))
-	}
-	if r.Requests != (Requests{}) {
-		facts = append(facts, r.Requests.String())
-	}
-	name := path
-	if r.Container == "sqlite" {
-		name += " (session " + ui.Escape(string(r.Session)) + ")" // a database may hold several
-	}
-	if err := writeString(v.w, v.pal.Head(name), ": ", v.verdict(r.Verdict), ": ", meanings[r.Verdict],
-		"; ", strings.Join(facts, ", "), "\n"); err != nil {
-		return err
-	}
-	for i := range r.Findings {
-		f := &r.Findings[i]
-		if f.Severity == "note" && !v.notes {
-			continue
-		}
-		if err := v.finding(path, f); err != nil {
-			return err
-		}
-	}
-	for _, o := range r.Omitted {
-		if err := writeString(v.w, "    and ", count(o.Count, "more finding"), " of ", o.Rule, "\n"); err != nil {
-			return err
-		}
-	}
-	if r.Damage != nil {
-		var b strings.Builder
-		r.Damage.appendText(&b, path)
-		if err := writeString(v.w, b.String()); err != nil {
-			return err
-		}
-	}
-	if c := r.Recording; c != nil {
-		return writeString(v.w, path, ": recording ", ui.Escape(string(c.Path)), ": ", c.String(), "\n")
-	}
-	return nil
-}
-
-// String says the counts in words.
-func (r Requests) String() string {
-	n := r.Exact + r.Messages + r.Ambiguous
-	s := count(n, "request")
-	switch {
-	case n > 0 && r.Exact == n:
-		s += " rebuilt exactly"
-	case n > 0 && r.Messages == n:
-		s += " rebuilt as message lists (no header was logged in this era)"
-	case n > 0:
-		var parts []string
-		for _, g := range []struct {
-			n    int64
-			word string
-		}{{r.Exact, "exact"}, {r.Messages, "as message lists"}, {r.Ambiguous, "ambiguous"}} {
-			if g.n > 0 {
-				parts = append(parts, fmt.Sprintf("%d %s", g.n, g.word))
-			}
-		}
-		s += " rebuilt (" + strings.Join(parts, ", ") + ")"
-	}
-	if r.Candidates > 0 {
-		s += fmt.Sprintf(", %d more may or may not have been sent", r.Candidates)
-	}
-	if r.Inherited > 0 {
-		s += fmt.Sprintf(", %d inherited from the parent log", r.Inherited)
-	}
-	return s
-}
-
-// String says the counts in words.
-func (c *Compared) String() string {
-	parts := []string{fmt.Sprintf("%d of %s equal byte for byte", c.Matched, count(c.Recorded, "recorded request"))}
-	for _, x := range []struct {
-		n    int64
-		word string
-	}{
-		{c.KeyOrder, "differ in the order of config keys only"}, {c.Differing, "differ"},
-		{c.Missing, "rebuilt from the log but not recorded"}, {c.Extra, "recorded but not in the log"},
-		{c.Auxiliary, "not of the agent loop, not judged"},
-		{c.Unsent, "of the log not sent, by the recording"},
-	} {
-		if x.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.word))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-func (v *verifyText) finding(path string, f *Finding) error {
-	var b strings.Builder
-	b.WriteString(path)
-	if f.Line > 0 {
-		fmt.Fprintf(&b, ":%d", f.Line)
-	}
-	sev := f.Severity
-	switch sev {
-	case "error":
-		sev = v.pal.Bad(sev)
-	case "warning":
-		sev = v.pal.Warn(sev)
-	}
-	fmt.Fprintf(&b, ": %s %s: ", f.Rule, sev)
-	var place []string
-	if f.Row != nil {
-		place = append(place, fmt.Sprintf("row %d", *f.Row))
-	}
-	if f.Seq != nil {
-		place = append(place, fmt.Sprintf("seq %d", *f.Seq))
-	}
-	if f.Turn != nil {
-		t := fmt.Sprintf("turn %d", *f.Turn)
-		if f.Step != nil {
-			t += fmt.Sprintf(".%d", *f.Step)
-		}
-		place = append(place, t)
-	}
-	if f.Frame != nil {
-		place = append(place, fmt.Sprintf("frame %d", *f.Frame))
-	}
-	if f.Offset != nil {
-		place = append(place, fmt.Sprintf("byte %d", *f.Offset))
-	}
-	if f.Path != "" {
-		place = append(place, ui.Escape(string(f.Path)))
-	}
-	if len(place) > 0 {
-		b.WriteString(strings.Join(place, ", ") + ": ")
-	}
-	b.WriteString(ui.Escape(string(f.Message)))
-	if f.More > 0 {
-		b.WriteString(" (and in " + count(f.More, "more event") + " of the same row)")
-	}
-	b.WriteByte('\n')
-	for _, r := range f.Related {
-		b.WriteString("    ")
-		if r.Line > 0 {
-			fmt.Fprintf(&b, "line %d, ", r.Line)
-		}
-		if r.Seq != nil {
-			fmt.Fprintf(&b, "seq %d: ", *r.Seq)
-		}
-		b.WriteString(ui.Escape(string(r.Message)) + "\n")
-	}
-	if f.Hint != "" {
-		b.WriteString("    hint: " + ui.Escape(string(f.Hint)) + "\n")
-	}
-	return writeString(v.w, b.String())
-}
-
-func (v *verifyText) Close(s *Summary, next string) error {
-	var parts []string
-	for _, word := range Verdicts {
-		if n := s.Verdicts[word]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, v.verdict(word)))
-		}
-	}
-	line := "checked " + count(s.Logs, "log")
-	if s.Places > 0 {
-		line += " and " + count(s.Places, "place")
-	}
-	if s.Skipped > 0 {
-		line += fmt.Sprintf(" (%s passed over)", count(s.Skipped, "other file"))
-	}
-	if len(parts) > 0 {
-		line += ": " + strings.Join(parts, ", ")
-	}
-	if next != "" {
-		line += "; next: " + ui.Escape(next)
-	}
-	return writeString(v.w, line, "\n")
+	s.Known += r.Known.total()
 }
 
 // count writes a number with its noun.

@@ -63,13 +63,16 @@ func (p Palette) Dim(s string) string   { return p.paint(s, color.Faint) }
 
 // UI writes diagnostics of one program.
 type UI struct {
-	w       io.Writer
-	program string
-	pal     Palette
+	w        io.Writer
+	program  string
+	pal      Palette
+	progress *Progress // nil when none is shown
 }
 
 // New returns a UI that speaks for program on w.
-func New(w io.Writer, program string, pal Palette) *UI { return &UI{w, program, pal} }
+func New(w io.Writer, program string, pal Palette) *UI {
+	return &UI{w: w, program: program, pal: pal}
+}
 
 // Error says what went wrong.
 func (u *UI) Error(msg string) { u.say(u.pal.Bad("error:"), msg) }
@@ -82,5 +85,6 @@ func (u *UI) Hint(msg string) { u.say("hint:", msg) }
 
 // A failure to write to standard error has nowhere to be reported.
 func (u *UI) say(label, msg string) {
+	u.progress.Clear()
 	_, _ = io.WriteString(u.w, u.program+": "+label+" "+Escape(msg)+"\n")
 }

@@ -1,0 +1,211 @@
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// A VerifyReader reads a report of NewVerifyJSON, one result at a time.
+type VerifyReader struct {
+	d     *json.Decoder
+	shard *Shard
+	sum   *Summary
+	begun bool
+	total int64 // results read
+}
+
+// NewVerifyReader reads up to the first result.
+func NewVerifyReader(r io.Reader) (*VerifyReader, error) {
+	v := &VerifyReader{d: json.NewDecoder(r)}
+	if err := v.begin(); err != nil {
+		return nil, v.problem(err)
+	}
+	return v, nil
+}
+
+// Shard is the part of a run that the report is; nil when it is a whole one.
+func (v *VerifyReader) Shard() *Shard { return v.shard }
+
+// Summary is that of the report, after Next returned io.EOF.
+func (v *VerifyReader) Summary() *Summary { return v.sum }
+
+func (v *VerifyReader) problem(err error) error {
+	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the report ends before it is complete: the run that wrote it did not end")
+	}
+	return fmt.Errorf("not a report of dsh-verify --format json: byte %d: %w", v.d.InputOffset(), err)
+}
+
+func (v *VerifyReader) delim(want json.Delim) error {
+	tok, err := v.d.Token()
+	if err == nil && tok != want {
+		err = fmt.Errorf("expected %v", want)
+	}
+	return err
+}
+
+func (v *VerifyReader) key(want string) error {
+	tok, err := v.d.Token()
+	if err == nil && tok != want {
+		err = fmt.Errorf("expected the member %q", want)
+	}
+	return err
+}
+
+func (v *VerifyReader) begin() error {
+	if err := v.delim('{'); err != nil {
+		return err
+	}
+	if err := v.key("schema"); err != nil {
+		return err
+	}
+	var schema string
+	if err := v.d.Decode(&schema); err != nil {
+		return err
+	}
+	if schema != VerifySchema {
+		return fmt.Errorf("schema %q, expected %q", schema, VerifySchema)
+	}
+	for {
+		tok, err := v.d.Token()
+		if err != nil {
+			return err
+		}
+		switch tok {
+		case "shard":
+			v.shard = new(Shard)
+			if err := v.d.Decode(v.shard); err != nil {
+				return err
+			}
+		case "results":
+			return v.delim('[')
+		default:
+			return errors.New(`expected the member "results"`)
+		}
+	}
+}
+
+// Next returns the next result, or io.EOF after the last one.
+func (v *VerifyReader) Next() (*Result, error) {
+	r, err := v.next()
+	if err != nil && err != io.EOF || err == io.EOF && v.sum == nil {
+		return nil, v.problem(err)
+	}
+	return r, err
+}
+
+func (v *VerifyReader) next() (*Result, error) {
+	if v.sum != nil {
+		return nil, io.EOF
+	}
+	if v.d.More() {
+		r := new(Result)
+		if err := v.d.Decode(r); err != nil {
+			return nil, err
+		}
+		if meanings[r.Verdict] == "" {
+			return nil, fmt.Errorf("unknown verdict %q", r.Verdict)
+		}
+		v.total++
+		return r, nil
+	}
+	if err := v.delim(']'); err != nil {
+		return nil, err
+	}
+	var rest json.RawMessage
+	var sum Summary
+	for v.d.More() {
+		tok, err := v.d.Token()
+		if err != nil {
+			return nil, err
+		}
+		to := any(&rest)
+		if tok == "summary" {
+			to, v.sum = &sum, &sum
+		}
+		if err := v.d.Decode(to); err != nil {
+			v.sum = nil
+			return nil, err
+		}
+	}
+	if err := v.delim('}'); err != nil {
+		v.sum = nil
+		return nil, err
+	}
+	switch {
+	case v.sum == nil:
+		return nil, errors.New(`expected the member "summary"`)
+	case sum.Logs+sum.Places != v.total:
+		v.sum = nil
+		return nil, fmt.Errorf("the summary counts %d results, the report holds %d", sum.Logs+sum.Places, v.total)
+	}
+	if _, err := v.d.Token(); err != io.EOF {
+		v.sum = nil
+		return nil, errors.New("expected the end of the file")
+	}
+	return nil, io.EOF
+}
+
+// BaselineSchema names the format of baselines.
+const BaselineSchema = "dsh-audit/baseline/1"
+
+// A Baseline is a list of findings that are known.
+type Baseline struct {
+	Schema   string       `json:"schema"`
+	Findings []KnownEntry `json:"findings"`
+}
+
+// A KnownEntry is a finding, and how many of the same key there are.
+type KnownEntry struct {
+	Key
+	Count int64 `json:"count"`
+}
+
+// ReadBaseline reads a baseline. Members that are not known are an error: they may
+// limit what is accepted.
+func ReadBaseline(r io.Reader) (*Baseline, error) {
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	var b Baseline
+	if err := d.Decode(&b); err != nil {
+		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, errors.New("not a baseline: the file ends before it is complete")
+		}
+		return nil, fmt.Errorf("not a baseline: byte %d: %w", d.InputOffset(), err)
+	}
+	if b.Schema != BaselineSchema {
+		return nil, fmt.Errorf("not a baseline: schema %q, expected %q", b.Schema, BaselineSchema)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, fmt.Errorf("not a baseline: byte %d: expected the end of the file", d.InputOffset())
+	}
+	for i, e := range b.Findings {
+		if e.Rule == "" || e.File == "" || e.Count < 1 {
+			return nil, fmt.Errorf("not a baseline: finding %d has no rule, no file or no count", i+1)
+		}
+	}
+	return &b, nil
+}
+
+// Write writes the baseline, one finding a line.
+func (b *Baseline) Write(w io.Writer) error {
+	if err := writeString(w, `{"schema":"`, BaselineSchema, `","findings":[`); err != nil {
+		return err
+	}
+	for i := range b.Findings {
+		line, err := Marshal(&b.Findings[i])
+		if err != nil {
+			return err
+		}
+		sep := ",\n"
+		if i == 0 {
+			sep = "\n"
+		}
+		if err := writeString(w, sep, string(line)); err != nil {
+			return err
+		}
+	}
+	return writeString(w, "\n]}\n")
+}
