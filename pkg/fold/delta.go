@@ -31,6 +31,29 @@ func ScrubbedDelta(delta []byte) bool {
 		scrubbedPrefix(jsjson.Get(delta, "messagePrefix"))
 }
 
+// scrubDelta is what a delta of a fixture makes of a header: a config replaces
+// the old one, and of prompt, tools and prefix, whose lines and names refer to
+// texts that are not there, only tokens are left where the delta changes them.
+func scrubDelta(h *EpochHeader, delta []byte) *EpochHeader {
+	out := *h
+	if v := jsjson.Get(delta, "config"); v != nil {
+		out.Config = v
+	}
+	for _, m := range [...]struct {
+		key, token string
+		to         *[]byte
+	}{{"system", tokenSystem, &out.System}, {"tools", tokenTools, &out.Tools}, {"messagePrefix", tokenPrefix, &out.MessagePrefix}} {
+		switch v := jsjson.Get(delta, m.key); {
+		case v == nil:
+		case m.key == "messagePrefix" && len(v) == len("[]"):
+			*m.to = nil
+		default:
+			*m.to = jsjson.AppendQuote(nil, m.token)
+		}
+	}
+	return &out
+}
+
 func scrubbedTools(tools []byte) bool {
 	if jsjson.StrEq(tools, tokenTools) {
 		return true

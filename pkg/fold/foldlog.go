@@ -52,6 +52,8 @@ type Fold struct {
 	headerFrames [2]*frameParts
 	sameFrames   int8 // whether both layouts give the same body: 0 not compared, 1 yes, -1 no
 	scrubbed     bool
+	fixture      bool         // events of it were completed
+	snapshotted  bool         // of the header in force, prompt or tools come from beside the log
 	framed       *EpochHeader // the header of headerFrames
 	framedFor    string       // and the session id within
 	framedTools  []byte       // and the history of the tools
@@ -120,6 +122,7 @@ type requestContext struct {
 	header       *EpochHeader
 	headerSeq    int64
 	headerReason string
+	snapshotted  bool // prompt or tools come from beside the log
 	own          bool
 	snapshot     bool
 	afterHeader  []int64
@@ -241,6 +244,9 @@ func (f *Fold) decideMode() {
 // valid until the next call.
 func (f *Fold) Add(e *logfmt.Event) []*Request {
 	f.out, f.aux, f.faults, f.headerErr, f.change = f.out[:0], nil, nil, nil, Unchanged
+	if e.Synthetic != 0 {
+		f.fixture = true
+	}
 	if e.AfterDamage || e.Seq != f.next {
 		f.damaged = true
 	}
@@ -480,7 +486,7 @@ func (f *Fold) implicitStep(e *logfmt.Event) {
 func (f *Fold) context() requestContext {
 	c := requestContext{
 		header: f.header.Header, headerSeq: f.headerSeq, headerReason: f.headerReason,
-		own: f.step.own, snapshot: f.step.snapshot,
+		snapshotted: f.snapshotted, own: f.step.own, snapshot: f.step.snapshot,
 		eras: f.eras, scan: f.scan,
 		damaged: f.damaged, doubtful: f.doubtful, badHead: f.badHead,
 	}
@@ -571,6 +577,9 @@ func (f *Fold) logHeader(e *logfmt.Event) {
 	}
 	f.headerLogged = true
 	f.headerSeq = e.Seq
+	if e.Type == logfmt.TypeRequestHeader {
+		f.snapshotted = e.Synthetic&logfmt.SyntheticHeader != 0
+	}
 	if e.Type == logfmt.TypeRequestHeaderDelta {
 		f.headerReason = "delta"
 	} else {
@@ -730,6 +739,12 @@ func (f *Fold) request(number int, end int64) *Request {
 		if f.scrubbed {
 			r.doubt(ReasonScrubbed)
 		}
+	}
+	if f.fixture {
+		r.Assumptions = append(r.Assumptions, AssumeFixture)
+	}
+	if c.snapshotted {
+		r.Assumptions = append(r.Assumptions, AssumeSnapshot)
 	}
 	if frameOpen && b.total.framable > 0 {
 		if f.opts.Framing == FramingAuto {

@@ -269,6 +269,10 @@ func (f *HeaderFold) Add(e *logfmt.Event) (bool, error) {
 		if f.Header == nil {
 			return true, &HeaderError{Seq: e.Seq, Path: "data", Refusal: RefusalNoSnapshot, Got: got(e.Data)}
 		}
+		if f.Header.Scrubbed() || ScrubbedDelta(e.Data) {
+			h = scrubDelta(f.Header, bytes.Clone(e.Data))
+			break
+		}
 		h, err = ApplyHeaderDelta(f.Header, bytes.Clone(e.Data))
 	default:
 		return false, nil

@@ -48,6 +48,8 @@ const (
 	AssumeKeyOrder      = "config-key-order"  // the live config had the key order that was logged last (SEMANTICS §6.1)
 	AssumeFraming       = "framing"           // settled by Options.Framing
 	AssumeLayout        = "layout"            // settled by Options.Layout
+	AssumeFixture       = "fixture"           // a fixture: tokens in it stand for ids and paths of the run
+	AssumeSnapshot      = "snapshot"          // system prompt or tools come from the files beside a fixture
 	AssumeParentSession = "parent-session-id" // inherited: sent under the id of the parent
 )
 

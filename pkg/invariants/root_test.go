@@ -261,3 +261,46 @@ func TestArchiveVerdicts(t *testing.T) {
 		})
 	}
 }
+
+// TestFixtures: the fixtures of a repository keep the rules, but for what their
+// tokens and missing times stand for.
+func TestFixtures(t *testing.T) {
+	logs, err := filepath.Glob("../logfmt/testdata/fixtures/*/session*.jsonl")
+	if err != nil || len(logs) != 9 {
+		t.Fatalf("%d logs, %v, want 9", len(logs), err)
+	}
+	for _, path := range logs {
+		log, err := logfmt.OpenFile(path, logfmt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := Check(context.Background(), log, Options{})
+		log.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Verdict != OK || res.Errors+res.Warnings > 0 {
+			t.Errorf("%s: verdict %s", path, res.Verdict)
+			for _, f := range res.Findings {
+				t.Logf("%s %s: %s", f.Rule, f.Severity, f.Message)
+			}
+		}
+	}
+	dir := files(t, map[string]string{
+		"session.jsonl": `{"type":"session","version":0,"id":"a","createdAt":0,"cwd":"{{cwd}}"}` + "\n" +
+			`{"type":"text-chunks","data":{"turn":1,"step":1,"index":0,"dt":[7],"texts":["a","b"]}}` + "\n" +
+			`{"type":"session/title","data":{"title":"later, at time 0"}}` + "\n",
+		"tool-schemas.expected.json": "{}",
+	})
+	for _, l := range judgeAll(t, dir, Options{}) {
+		if strings.Contains(l, "LOG-TIME") || strings.Contains(l, "LOG-HEADER") || strings.Contains(l, "LOG-SEQ") {
+			t.Error(l)
+		}
+		if strings.Contains(l, "LOG-FIXTURE") && l != "  LOG-FIXTURE warning: tool-schemas.expected.json: initial is nothing, expected the list of tools" {
+			t.Error(l)
+		}
+	}
+	if got := judgeAll(t, dir, Options{Rules: func(id string) bool { return id == "LOG-FIXTURE" }}); len(got) != 2 {
+		t.Errorf("%q", got)
+	}
+}

@@ -35,6 +35,13 @@ var logRules = []*Rule{
 		New:    nil,
 	},
 	{
+		ID: "LOG-FIXTURE", Severity: Warning, Spec: "SEMANTICS §12.1",
+		Title:  "the files beside a fixture can be read",
+		Text:   "In a fixture of a repository tokens stand for system prompts and tools, which may lie in files beside it, called system-prompt and tool-schemas. With them its requests are rebuilt.",
+		How:    "The file was edited, or has a form that is not known here.",
+		Advice: "Record the fixture again. Without the file its requests are graded as ambiguous.",
+	},
+	{
 		ID: "LOG-SEQ", Severity: Error, Spec: "SEMANTICS §0.3; PHYSICAL §2.5",
 		Title:  "seq counts the events from 0 without a gap",
 		Text:   "Each event carries its own index. A gap means that events are missing, a repeated or smaller seq that two writers or two files were mixed. Everything that refers to events does so by seq.",
@@ -152,7 +159,7 @@ func checkHeaderRecord(c *Context) {
 	// Any number was fine until 07-24 21:14; the events tell how old the log is.
 	c.oddCreation = h.Fault&logfmt.HeaderCreatedAt != 0
 	if str("cwd") {
-		if cwd, _ := jsjson.Str(jsjson.Get(h.Raw, "cwd")); !absolute(cwd) {
+		if cwd, _ := jsjson.Str(jsjson.Get(h.Raw, "cwd")); !absolute(cwd) && !c.log.Fixture() {
 			bad("cwd", "an absolute path")
 		}
 	}
@@ -347,7 +354,7 @@ type timeChecker struct {
 }
 
 func (t *timeChecker) Event(c *Context, e *logfmt.Event) {
-	if e.Fault&logfmt.FaultTime != 0 {
+	if e.Fault&logfmt.FaultTime != 0 || e.Synthetic&logfmt.SyntheticTime != 0 {
 		return
 	}
 	if t.seen && e.Time < t.last {

@@ -37,6 +37,7 @@ const (
 	HeaderUnknownKey                          // a key outside the known set, see Unknown
 	HeaderRetired                             // sandboxMode or approvalPolicy of a development build
 	HeaderSeeded                              // isSeeded is not a boolean
+	HeaderNoVersion                           // version is absent: legal in a fixture only
 )
 
 // Seed is the number of leading events inherited from a parent log, as far as the

@@ -273,7 +273,7 @@ func TestNoLog(t *testing.T) {
 		{"half a header", `{"type":"sess`, "jsonl corrupt LOG-HEADER header record: cut after 13 bytes, expected the rest of it and a line feed"},
 		{"broken header before events", "x\n" + ev("a", 0) + "\n", "jsonl corrupt LOG-HEADER header record: not valid JSON: expected value, got 'x'"},
 		{"fixture", `{"type":"session","id":"s"}` + "\n" + `{"type":"turn/start","data":{"turn":1}}` + "\n",
-			"golden unsupported LOG-FORMAT a projected repository fixture: its rows have neither seq nor time, this build does not rebuild them"},
+			"golden corrupt LOG-HEADER header record: expected a number as createdAt, got nothing"},
 		{"telemetry", ev("a", 0) + "\n" + ev("b", 1) + "\n", "jsonl corrupt LOG-HEADER header record: missing, the first line is an event with seq 0"},
 	} {
 		l, _, _ := read(t, c.text)

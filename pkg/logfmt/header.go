@@ -13,7 +13,11 @@ import (
 // era the header shows, not of the newest one. What an era settles only with the
 // events, Header.Fault says. A nil header comes with a defect of class Corrupt or
 // Unsupported; a header may come with an Unsupported defect.
-func parseHeader(line []byte, pos Position) (*Header, *Defect) {
+func parseHeader(line []byte, pos Position) (*Header, *Defect) { return readHeader(line, pos, false) }
+
+// readHeader is parseHeader, and with fixture takes the header of a projected
+// fixture, which may lack version and delegationDepth (PHYSICAL §1.7).
+func readHeader(line []byte, pos Position, fixture bool) (*Header, *Defect) {
 	bad := func(class Class, rule, format string, args ...any) *Defect {
 		return &Defect{Rule: rule, Class: class, Pos: pos, Seq: -1, Message: fmt.Sprintf(format, args...)}
 	}
@@ -51,7 +55,7 @@ func parseHeader(line []byte, pos Position) (*Header, *Defect) {
 		case `"cwd"`:
 			if s, ok := jsjson.Str(v); ok {
 				h.Cwd = &s
-				if !absolute(s) {
+				if !absolute(s) && !strings.HasPrefix(s, tokenCwd) {
 					h.Fault |= HeaderCwdRelative
 				}
 			} else {
@@ -141,13 +145,15 @@ func parseHeader(line []byte, pos Position) (*Header, *Defect) {
 		}
 		return shape(`expected type "session", got %s`, valueName(typ))
 	}
-	if !numeric {
+	if fixture && version == nil {
+		h.Fault |= HeaderNoVersion
+	} else if !numeric {
 		return shape("expected a number as version, got %s", valueName(version))
 	}
 	g := h.Format()
 	if g.Header != nil {
 		// The generation fixes the keys, whatever the era of a key in generation 0.
-		if key := h.checkExact(g); key != "" {
+		if key := h.checkExact(g); key != "" && !(fixture && key == "delegationDepth") {
 			return shape("%s is missing, which every header of generation %d has", key, g.Version)
 		}
 		if h.Fault&HeaderSeeded != 0 {
@@ -178,7 +184,7 @@ func parseHeader(line []byte, pos Position) (*Header, *Defect) {
 			return shape("delegationDepth must be a non-negative safe integer, got %s", clip(rawMember(line, `"delegationDepth"`)))
 		}
 		h.DelegationDepth = &n
-	} else if h.Fault |= HeaderNoDepth; late {
+	} else if h.Fault |= HeaderNoDepth; late && !fixture {
 		return shape("delegationDepth is missing, though %s was written only together with it", lateKey(origin))
 	}
 	if origin != nil {

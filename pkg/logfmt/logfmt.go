@@ -146,7 +146,8 @@ type Event struct {
 	Pos       Position
 	Facts     uint16 // jsjson.Facts of the stored record
 	Fault     EnvelopeFault
-	Gen       uint8 // format generation of the log
+	Gen       uint8     // format generation of the log
+	Synthetic Synthetic // what of it stands in no log
 	// AfterDamage marks events read after the first defect: the harness drops
 	// them (torn) or refuses the log (corrupt). They are judged, never trusted.
 	AfterDamage bool

@@ -48,6 +48,8 @@ type Log struct {
 	opening  []*Defect // found before the first event
 	stop     bool      // no events are read
 	headless bool      // the first line is an event
+	beside   bool      // there may be files beside the log that belong to it
+	prepared bool      // they were looked at
 	frames   FrameStats
 	first    source // positioned behind the header; used by the first Events
 	reopen   func() (source, error)
@@ -377,6 +379,7 @@ func openPlain(l *Log, in *input) error {
 		return nil
 	}
 	if in.file != nil {
+		l.beside = true
 		l.reopen = func() (source, error) {
 			f, err := os.Open(in.path)
 			if err != nil {
@@ -390,6 +393,7 @@ func openPlain(l *Log, in *input) error {
 
 // behindHeader moves a new source of lines to where openLines left the first one.
 func (l *Log) behindHeader(src *lineSource) (source, error) {
+	l.fixture(src)
 	if l.headless {
 		return src, nil
 	}
@@ -453,9 +457,12 @@ func (l *Log) openLines(src *lineSource) error {
 	switch {
 	case more && isProjected(second) && (d == nil || headerish(line, false)):
 		l.Container = Golden
-		l.opening = []*Defect{{Rule: RuleFormat, Class: Unsupported, Pos: pos, Seq: -1,
-			Message: "a projected repository fixture: its rows have neither seq nor time, this build does not rebuild them"}}
-		l.stop = true
+		if l.Header, d = readHeader(line, pos, true); d == nil {
+			l.opening = nil
+		} else {
+			l.opening = []*Defect{d}
+			l.stop = d.Class == Unsupported && (l.Header == nil || l.Header.Fault&HeaderRetired == 0)
+		}
 	case d != nil && d.Class == Unsupported && (h == nil || h.Fault&HeaderRetired == 0):
 		l.stop = true
 	case d != nil && d.Err != nil && !headerish(line, false) && !(more && looksLikeRecord(second)):
@@ -466,7 +473,25 @@ func (l *Log) openLines(src *lineSource) error {
 	case h == nil && d.Class == Corrupt && looksLikeRecord(line):
 		l.headless, src.again = true, true
 	}
+	l.fixture(src)
 	return nil
+}
+
+// fixture sets up what a source needs to read a fixture as the log it was made
+// from.
+func (l *Log) fixture(src *lineSource) {
+	if l.Container == Golden {
+		src.project = &projection{}
+	}
+	if !l.beside {
+		return
+	}
+	s, defects := readSnapshots(l.Path)
+	src.snapshots = s
+	if !l.prepared {
+		l.opening = append(l.opening, defects...)
+	}
+	l.prepared = true
 }
 
 // refuse makes the log one without events.

@@ -242,29 +242,10 @@ func isLowerHex(s string) bool {
 	return true
 }
 
-// logName reads the name of a log in a session directory: session.jsonl or
-// session.vN.jsonl, with .zstd behind it or not (FORMATS-V1-V4 §2.1).
+// logName reads the name of a log in a session directory (FORMATS-V1-V4 §2.1).
 func logName(name string) (generation int64, zstd, ok bool) {
-	s, zstd := strings.CutSuffix(name, zstdSuffix)
-	s, ok1 := strings.CutPrefix(s, "session")
-	s, ok2 := strings.CutSuffix(s, ".jsonl")
-	if !ok1 || !ok2 {
-		return 0, false, false
-	}
-	if s == "" {
-		return 0, zstd, true
-	}
-	n, ok := strings.CutPrefix(s, ".v")
-	if !ok || n == "" || n[0] < '1' || n[0] > '9' {
-		return 0, false, false
-	}
-	for _, c := range []byte(n) {
-		if c < '0' || c > '9' {
-			return 0, false, false
-		}
-	}
-	generation, err := strconv.ParseInt(n, 10, 64)
-	return generation, zstd, err == nil
+	generation, ok = GenerationOfName(name)
+	return generation, strings.HasSuffix(name, zstdSuffix), ok
 }
 
 // flatName reads the name of a log in the flat layout: an encoded id and

@@ -610,13 +610,12 @@ func (l *Log) ReadSummary() (*Summary, error) {
 	} else if err == nil && !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("the summary %s is not a regular file", filepath.Base(path))
 	}
-	f, err := os.Open(path)
+	b, err := readAtMost(path, maxSidecar)
 	if err != nil {
-		return nil, fmt.Errorf("the summary %s cannot be read: %w", filepath.Base(path), err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxSidecar+1))
-	if err != nil {
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
 		return nil, fmt.Errorf("the summary %s cannot be read: %w", filepath.Base(path), err)
 	}
 	s, err := parseSummary(b)
@@ -628,9 +627,6 @@ func (l *Log) ReadSummary() (*Summary, error) {
 
 // parseSummary reads {"updatedAt":N,"title"?:S,"firstPrompt"?:S}.
 func parseSummary(b []byte) (*Summary, error) {
-	if len(b) > maxSidecar {
-		return nil, fmt.Errorf("more than %d bytes, expected one small object", maxSidecar)
-	}
 	canon, _, err := jsjson.Stringify(b)
 	if err != nil {
 		return nil, fmt.Errorf("not valid JSON: %w", err)

@@ -550,7 +550,7 @@ func TestReadSummary(t *testing.T) {
 		"d": "the summary d.summary.json: updatedAt is nothing, expected milliseconds",
 		"e": "the summary e.summary.json: not valid JSON: offset 15: expected end of input, found 'x'",
 		"f": "the summary f.summary.json: title is null, expected a string",
-		"g": "the summary g.summary.json: more than 1048576 bytes, expected one small object",
+		"g": "the summary g.summary.json cannot be read: more than 1048576 bytes",
 	} {
 		l, err := OpenFile(filepath.Join(dir, name+".jsonl"), Options{})
 		if err != nil {

@@ -11,17 +11,18 @@ import (
 
 // Rules that physical damage breaks. Ids are forever.
 const (
-	RuleHeader   = "LOG-HEADER" // no usable header record
-	RuleSeq      = "LOG-SEQ"    // seq is not the next index
-	RuleEnvelope = "LOG-ENV"    // an event is not in the closed envelope of its generation
-	RuleFormat   = "LOG-FORMAT" // a generation, container or encoding that is recognised but not read
-	RuleRead     = "LOG-READ"   // the bytes could not be read
-	RuleJSON     = "LINE-JSON"  // a line is not JSON
-	RuleBlank    = "LINE-BLANK" // a line holds nothing
-	RuleValue    = "LINE-VALUE" // a line is JSON, but no object
-	RuleRow      = "LINE-ROW"   // a packed row fails a check of PHYSICAL §4.4
-	RuleTorn     = "LINE-TORN"  // the last line is not ended by a line feed
-	RuleLong     = "LINE-LONG"  // a line is longer than MaxLine and was not read
+	RuleHeader   = "LOG-HEADER"  // no usable header record
+	RuleSeq      = "LOG-SEQ"     // seq is not the next index
+	RuleEnvelope = "LOG-ENV"     // an event is not in the closed envelope of its generation
+	RuleFormat   = "LOG-FORMAT"  // a generation, container or encoding that is recognised but not read
+	RuleRead     = "LOG-READ"    // the bytes could not be read
+	RuleJSON     = "LINE-JSON"   // a line is not JSON
+	RuleBlank    = "LINE-BLANK"  // a line holds nothing
+	RuleValue    = "LINE-VALUE"  // a line is JSON, but no object
+	RuleRow      = "LINE-ROW"    // a packed row fails a check of PHYSICAL §4.4
+	RuleTorn     = "LINE-TORN"   // the last line is not ended by a line feed
+	RuleLong     = "LINE-LONG"   // a line is longer than MaxLine and was not read
+	RuleFixture  = "LOG-FIXTURE" // a file beside a fixture does not read
 )
 
 // A source yields the stored records of one log in order, whatever the
@@ -61,6 +62,8 @@ type record struct {
 	whole bool
 	// odd says why an event does not count as one where the envelope is closed.
 	odd string
+	// synth says what of the record was put back into a fixture.
+	synth Synthetic
 
 	gen   *Generation // of the log; nil for generation 0
 	buf   []byte      // canonical form, when line is not canonical
@@ -95,6 +98,7 @@ func (r *record) count() int {
 func (r *record) member(i int) *Event {
 	e := &r.event
 	if r.packed {
+		e.Synthetic = r.synth
 		if i == 0 {
 			r.row.rewind()
 			e.Facts, e.Line, e.Pos = r.facts, r.line, r.pos
@@ -119,7 +123,8 @@ func (r *record) fail(d *Defect, strict, whole bool) {
 func (r *record) parse(line []byte, pos Position) {
 	r.pos, r.line = pos, line
 	r.defect, r.value, r.null, r.packed, r.got, r.facts = nil, false, false, false, nil, 0
-	r.whole, r.odd = false, ""
+	r.whole, r.odd, r.synth = false, "", 0
+	r.event.Synthetic = 0
 	others, facts, err := jsjson.CheckFields(line, r.env.field[:], fieldNames)
 	if err != nil {
 		r.defect = jsonDefect(line, err)
@@ -188,6 +193,9 @@ type lineSource struct {
 	lines  lineReader
 	closer io.Closer
 	again  bool // the current line is the next one
+	// Of a fixture: what puts back what its rows lack.
+	project   *projection
+	snapshots *snapshots
 	// place, when set, completes the position of a line and says whether it lies
 	// in a strict region.
 	place func(Position) (p Position, strict bool)
@@ -233,6 +241,12 @@ func (s *lineSource) next(rec *record) error {
 	}
 	if !torn {
 		rec.parse(line, pos)
+		if s.project != nil {
+			s.project.restore(rec)
+		}
+		if s.snapshots != nil {
+			s.snapshots.expand(rec)
+		}
 		return nil
 	}
 	// The harness never looks at a line without line feed. Whether it would have

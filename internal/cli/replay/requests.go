@@ -452,6 +452,8 @@ var assumptions = map[string]string{
 	fold.AssumeLayout:        "settled by an option",
 	fold.AssumeTools:         "the request said of its tools that they are those of the header, which is not verified",
 	fold.AssumeOffload:       "a put-away image had its mark as last member, which is not verified",
+	fold.AssumeFixture:       "the log is a fixture, in which tokens stand for ids and paths of the run",
+	fold.AssumeSnapshot:      "prompt or tools are those of the files beside the fixture",
 	fold.AssumeParentSession: "it was sent under the id of the parent",
 }
 

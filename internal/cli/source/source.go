@@ -86,7 +86,7 @@ func (d *Damage) Status(c *cli.Call, log *logfmt.Log) error {
 			break
 		}
 		say := c.UI.Error
-		if def.Class == logfmt.Torn || def.Class == logfmt.Unsupported {
+		if def.Class == "" || def.Class == logfmt.Torn || def.Class == logfmt.Unsupported {
 			say = c.UI.Warn
 		}
 		say(def.Error())
