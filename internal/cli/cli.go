@@ -100,7 +100,9 @@ type Command struct {
 	Name  string
 	Help  string
 	Flags []cli.Flag
-	Run   func(*Call) error
+	Run   func(*Call) error // nil when one of its own commands is required
+	// Commands are commands of a command, written behind its name.
+	Commands []*Command
 }
 
 // A Call is one run: the parsed options, the operands and the streams.
@@ -256,17 +258,13 @@ func run(p *Program, args []string, base Call, stdout, stderr io.Writer, say **u
 			}
 			call.Operands = ops
 			if action == nil {
-				return noCommand(p, ops)
+				return noCommand(name, commandsOf(p, name), ops)
 			}
 			return action(&call)
 		}
 	}
-	usage := func(c *cli.Context, err error, _ bool) error {
-		name := p.Name
-		if c.Command != nil && c.Command.Name != p.Name {
-			name += " " + c.Command.Name
-		}
-		return Usage(flagError(err), "for the options, run: "+name+" --help")
+	usage := func(_ *cli.Context, err error, _ bool) error {
+		return Usage(flagError(err), "for the options, run: "+p.Name+" --help")
 	}
 	rootFlags := append([]cli.Flag{Switch("version"), helpFlag()}, p.Flags...)
 	app := &cli.App{
@@ -280,14 +278,24 @@ func run(p *Program, args []string, base Call, stdout, stderr io.Writer, say **u
 		// Codes are ours to map, and Run must return.
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
-	for _, cmd := range p.Commands {
-		flags := append([]cli.Flag{helpFlag()}, cmd.Flags...)
-		app.Commands = append(app.Commands, &cli.Command{
-			Name: cmd.Name, Flags: flags,
-			Action:   bind(p.Name+" "+cmd.Name, cmd.Help, flags, cmd.Run),
-			HideHelp: true, HideHelpCommand: true, OnUsageError: usage,
-		})
+	var add func(to *[]*cli.Command, under string, list []*Command)
+	add = func(to *[]*cli.Command, under string, list []*Command) {
+		for _, cmd := range list {
+			name := under + " " + cmd.Name
+			flags := append([]cli.Flag{helpFlag()}, cmd.Flags...)
+			c := &cli.Command{
+				Name: cmd.Name, Flags: flags,
+				Action:   bind(name, cmd.Help, flags, cmd.Run),
+				HideHelp: true, HideHelpCommand: true,
+				OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+					return Usage(flagError(err), "for the options, run: "+name+" --help")
+				},
+			}
+			add(&c.Subcommands, name, cmd.Commands)
+			*to = append(*to, c)
+		}
 	}
+	add(&app.Commands, p.Name, p.Commands)
 	return app.RunContext(base.Context, args)
 }
 
@@ -306,12 +314,26 @@ func findFlag(flags []cli.Flag, name string) cli.Flag {
 	return nil
 }
 
-func noCommand(p *Program, ops []string) error {
-	names := make([]string, len(p.Commands))
-	for i, c := range p.Commands {
+// commandsOf returns the commands that may stand behind a name.
+func commandsOf(p *Program, name string) []*Command {
+	list := p.Commands
+	for _, word := range strings.Fields(name)[1:] {
+		for _, c := range list {
+			if c.Name == word {
+				list = c.Commands
+				break
+			}
+		}
+	}
+	return list
+}
+
+func noCommand(name string, commands []*Command, ops []string) error {
+	names := make([]string, len(commands))
+	for i, c := range commands {
 		names[i] = c.Name
 	}
-	hint := "the commands are " + strings.Join(names, ", ") + "; for more, run: " + p.Name + " --help"
+	hint := "the commands are " + strings.Join(names, ", ") + "; for more, run: " + name + " --help"
 	if len(ops) == 0 {
 		return Usage("no command given", hint)
 	}

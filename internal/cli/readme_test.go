@@ -97,12 +97,17 @@ func TestHelpNamesEveryOption(t *testing.T) {
 			flags = append(flags, f.Names()...)
 		}
 		check(name, p.Help, flags)
-		for _, c := range p.Commands {
-			var flags []string
-			for _, f := range c.Flags {
-				flags = append(flags, f.Names()...)
+		var commands func(under string, list []*cli.Command)
+		commands = func(under string, list []*cli.Command) {
+			for _, c := range list {
+				var flags []string
+				for _, f := range c.Flags {
+					flags = append(flags, f.Names()...)
+				}
+				check(under+" "+c.Name, c.Help, flags)
+				commands(under+" "+c.Name, c.Commands)
 			}
-			check(name+" "+c.Name, c.Help, flags)
 		}
+		commands(name, p.Commands)
 	}
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -116,6 +117,9 @@ func grade(s *Side) string {
 	return s.Grade + " (" + strings.Join(s.Reasons, ", ") + ")"
 }
 
+// timeless is the time of an event from which it was taken.
+const timeless = math.MinInt64
+
 // stamp shows a time of a log, in milliseconds since the epoch.
 func stamp(ms int64) string {
 	if ms < -62167219200000 || ms > 253402300799999 {
@@ -213,7 +217,9 @@ func causeText(pal ui.Palette, c *drift.Cause) string {
 		if len(c.Sources) > 0 && c.Kind != drift.CauseResponse && c.Kind != drift.CauseCancelled {
 			fmt.Fprintf(&b, ", cites %s", seqs(c.Sources))
 		}
-		fmt.Fprintf(&b, ", %s", stamp(e.Time))
+		if e.Time != timeless {
+			fmt.Fprintf(&b, ", %s", stamp(e.Time))
+		}
 	}
 	for i, e := range c.With {
 		if i == 0 {

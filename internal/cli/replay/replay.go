@@ -34,6 +34,7 @@ commands:
   events     print the events, unpacked, one JSON object a line
   session    print the header record of the log
   export     write the log in another form, mended on request
+  golden     keep logs as fixtures that can be reviewed: write, check, update
 
 options:
   --help     print this, or with a command the help of that command
@@ -132,6 +133,7 @@ options:
                   not see them
 ` + helpLoaded + common + exits},
 			exportCommand(),
+			goldenCommand(),
 			{Name: "session", Run: runSession,
 				Flags: []ucli.Flag{cli.Switch("meta"), session, cli.ColorFlag()},
 				Help: `dsh-replay session - print the header record of the log as it is stored

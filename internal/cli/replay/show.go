@@ -40,23 +40,27 @@ func runShow(c *cli.Call) error {
 		}
 		return status
 	}
-	if err := show(c, r); err != nil {
+	text, err := render(c.Palette, r)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Out.WriteString(text); err != nil {
 		return err
 	}
 	return status
 }
 
-// show prints a request for a reader. Lines of log text stand behind a bar, so
+// render shows a request to a reader. Lines of log text stand behind a bar, so
 // that they cannot be taken for ours.
-func show(c *cli.Call, r *fold.Request) error {
+func render(pal ui.Palette, r *fold.Request) (string, error) {
 	raw := r.AppendBody(nil)
 	body, err := drift.Parse(raw)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var out strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
-	head := func(s string) { p("%s", c.Palette.Head(s)) }
+	head := func(s string) { p("%s", pal.Head(s)) }
 	text := func(indent, s string) {
 		for _, line := range strings.Split(ui.EscapeLines(s), "\n") {
 			p("%s| %s", indent, line)
@@ -141,7 +145,7 @@ func show(c *cli.Call, r *fold.Request) error {
 		if id, ok := jsjson.Str(jsjson.Get(m, "id")); ok {
 			from += ", id " + ui.Escape(id)
 		}
-		p("  [%d] %s (%s)", i, c.Palette.Head(ui.Escape(role)), from)
+		p("  [%d] %s (%s)", i, pal.Head(ui.Escape(role)), from)
 		content := jsjson.Get(m, "content")
 		if jsjson.KindOf(content) != jsjson.Array {
 			p("    %s", ui.SafeJSON(m))
@@ -151,8 +155,7 @@ func show(c *cli.Call, r *fold.Request) error {
 			showBlock(p, text, "    ", block)
 		}
 	}
-	_, err = c.Out.WriteString(out.String())
-	return err
+	return out.String(), nil
 }
 
 func orNone(s string) string {
