@@ -123,7 +123,6 @@ type Loader struct {
 	surface  fold.Surface
 	closers  fold.CloserTracker
 	ids      map[int64][]byte // of the messages on the surface, JSON string tokens
-	gen      int              // of the surface ids was pruned for
 	seqs     []int64
 	refusals [numStages]*Refusal
 	retired  [3]*Refusal // by kind, in the order in which they are looked for
@@ -306,9 +305,9 @@ func (l *Loader) place(e *logfmt.Event) {
 	if id := messageID(e); id != nil {
 		l.ids[e.Seq] = bytes.Clone(id)
 	}
-	if g := l.surface.Generation(); g != l.gen {
-		// Only what stands on the surface can be replaced.
-		l.gen = g
+	if n := len(l.surface.Nodes()); len(l.ids) > 2*n+64 {
+		// Only what stands on the surface can be replaced. Most are let go at once:
+		// a replacement must not cost the whole surface.
 		l.seqs = l.surface.Seqs(l.seqs[:0])
 		kept := make(map[int64][]byte, len(l.seqs))
 		for _, s := range l.seqs {

@@ -3,6 +3,7 @@ package load
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -254,5 +255,33 @@ func TestUpgradeIsTheProjection(t *testing.T) {
 	}
 	if n < 7 {
 		t.Errorf("only %d messages were compared", n)
+	}
+}
+
+// However often a result is rewritten, it keeps the id it was first given, and of
+// the ids that were given no more are remembered than the surface can ask for.
+func TestManyRewrites(t *testing.T) {
+	const n = 1000
+	var b strings.Builder
+	b.WriteString(header)
+	result := func(seq int, op string) {
+		fmt.Fprintf(&b, `{"type":"tool/result","seq":%d,"time":1,"data":{"turn":1,"step":1,"callId":"c","content":[{"type":"text","text":"%d"}],"isError":false}%s}`+"\n", seq, seq, op)
+	}
+	result(0, `,"surfaceOp":"append"`)
+	for i := 1; i <= n; i++ {
+		result(i, fmt.Sprintf(`,"sourceEventSeqs":[%d],"surfaceOp":{"op":"replace","start":%d,"end":%d}`, i-1, i-1, i-1))
+	}
+	l := loadBytes(t, "session.jsonl", []byte(b.String()), Options{})
+	if l.Refusal != nil {
+		t.Fatal(l.Refusal.Message)
+	}
+	want := fmt.Sprintf(`{"type":"tool/result","seq":%d,"time":1,"data":{"turn":1,"step":1,"message":{"id":"legacy-message:s1:0","role":"user",`+
+		`"content":[{"type":"tool-result","toolCallId":"c","content":[{"type":"text","text":"%d"}],"isError":false}],"source":{"kind":"tool","callId":"c"}}},`+
+		`"sourceEventSeqs":[%d],"surfaceOp":{"op":"replace","start":%d,"end":%d}}`, n, n, n-1, n-1, n-1)
+	if d := cmp.Diff(want, l.events[n]); d != "" {
+		t.Errorf("the last rewrite (-want +got):\n%s", d)
+	}
+	if got := len(l.loader.ids); got > 66 {
+		t.Errorf("%d ids are remembered for a surface of one, want at most 66", got)
 	}
 }
