@@ -3,9 +3,10 @@ package cli
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/dsh-audit/dsh-audit/internal/ui"
 )
 
 // operands returns the files of a call: tail is what the flag package left
@@ -95,14 +96,11 @@ func CommandLine(words []string) string {
 	return strings.Join(q, " ")
 }
 
-// Quote writes one word for a shell. Control characters and bytes that are not
-// UTF-8 take bash's $'…' form, so that the result is printable as it stands.
+// Quote writes one word for a shell. What acts on a terminal and bytes that are
+// not UTF-8 take bash's $'…' form, so that the result is printable as it stands.
 func Quote(w string) string {
-	plain, printable := w != "", utf8.ValidString(w)
+	plain, printable := w != "", ui.Escape(w) == w
 	for _, r := range w {
-		if r < 0x20 || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			printable = false
-		}
 		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./@:=,+%", r)) {
 			plain = false
 		}

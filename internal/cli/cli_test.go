@@ -137,7 +137,7 @@ func TestPanicIsTrouble(t *testing.T) {
 func TestQuote(t *testing.T) {
 	for in, want := range map[string]string{
 		"a.jsonl@2.1": "a.jsonl@2.1", "": "''", "a b": "'a b'", "a'b": `'a'\''b'`, "$(rm)": "'$(rm)'",
-		"日本": "'日本'", "a\nb": `$'a\x0ab'`, "\xff'": `$'\xff\''`, "\u009b": `$'\xc2\x9b'`,
+		"日本": "'日本'", "a\nb": `$'a\x0ab'`, "\xff'": `$'\xff\''`, "\u009b": `$'\xc2\x9b'`, "a\u202eb": `$'a\xe2\x80\xaeb'`,
 	} {
 		if got := Quote(in); got != want {
 			t.Errorf("Quote(%q) = %s, want %s", in, got, want)

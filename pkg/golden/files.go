@@ -20,7 +20,8 @@ import (
 // Schema names the form of golden.json.
 const Schema = "dsh-audit/golden/1"
 
-// Names of the files of a golden.
+// Names of the files of a golden. The log of a later generation has that in its
+// name, see Golden.FileLog.
 const (
 	FileLog      = "session.jsonl"
 	FileSystem   = "system-prompt.expected.md"
@@ -31,7 +32,7 @@ const (
 
 // Names are the files of a golden, golden.json last: with it the others are
 // complete.
-var Names = []string{FileLog, FileSystem, FileTools, FileLast, FileManifest}
+var Names = []string{FileLog, "session.v1.jsonl", "session.v2.jsonl", "session.v3.jsonl", "session.v4.jsonl", FileSystem, FileTools, FileLast, FileManifest}
 
 const (
 	tokenSystem = `"{{system}}"`
@@ -49,11 +50,19 @@ func (g *Golden) Files(last []byte) map[string][]byte {
 	if tools != nil {
 		out[FileTools] = schemas(tools)
 	}
-	out[FileLog] = g.projected(system != nil, tools != nil)
+	out[g.FileLog()] = g.projected(system != nil, tools != nil)
 	if last != nil {
 		out[FileLast] = last
 	}
 	return out
+}
+
+// FileLog is the name of the projected log (FORMATS §9).
+func (g *Golden) FileLog() string {
+	if n, ok := jsjson.SafeInt(jsjson.Get(g.header, "version")); ok && n > 0 {
+		return fmt.Sprintf("session.v%d.jsonl", n)
+	}
+	return FileLog
 }
 
 // part returns the system prompt or the tools of every header, nil when the files
@@ -337,16 +346,26 @@ func Parse(dir string, files map[string][]byte) (*Golden, error) {
 	for v := range jsjson.Elements(jsjson.Get(manifest, "paths")) {
 		g.Paths = append(g.Paths, Path{str(v, "tool"), str(v, "path"), num(v, "count")})
 	}
-	if files[FileLog] == nil {
+	log := ""
+	for _, name := range Names {
+		if !strings.HasPrefix(name, "session.") || files[name] == nil {
+			continue
+		}
+		if log != "" {
+			return nil, fmt.Errorf("%s: there is %s too, and a golden has one log", at(name), log)
+		}
+		log = name
+	}
+	if log == "" {
 		return nil, fmt.Errorf("%s: the file is missing", at(FileLog))
 	}
-	if err := g.parseLog(files); err != nil {
-		return nil, fmt.Errorf("%s:%w", at(FileLog), err)
+	if err := g.parseLog(files, log); err != nil {
+		return nil, fmt.Errorf("%s:%w", at(log), err)
 	}
 	return g, nil
 }
 
-func (g *Golden) parseLog(files map[string][]byte) error {
+func (g *Golden) parseLog(files map[string][]byte, name string) error {
 	var system, tools [][]byte
 	if b := files[FileSystem]; b != nil {
 		system = parsePrompts(b)
@@ -374,7 +393,7 @@ func (g *Golden) parseLog(files map[string][]byte) error {
 	var text []byte
 	seq := int64(0)
 	n := 0
-	for line := range bytes.Lines(files[FileLog]) {
+	for line := range bytes.Lines(files[name]) {
 		n++
 		row, _, err := jsjson.Stringify(bytes.TrimSpace(line))
 		if err != nil || jsjson.KindOf(row) != jsjson.Object {
@@ -408,7 +427,7 @@ func (g *Golden) parseLog(files map[string][]byte) error {
 		text = append(appendPlaced(text, row, `"seq":`, `"time":0`, seq), '\n')
 		seq++
 	}
-	log, err := logfmt.NewReader(bytes.NewReader(text), FileLog, logfmt.Options{})
+	log, err := logfmt.NewReader(bytes.NewReader(text), name, logfmt.Options{})
 	if err != nil {
 		return fmt.Errorf(" %w", err)
 	}

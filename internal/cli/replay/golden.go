@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	ucli "github.com/urfave/cli/v2"
@@ -27,7 +29,8 @@ golden.json: the verdict, and size, digest and grade of every request. What it
 is all about is in docs/goldens.md.
 
 LOG is a recording. Where it is a directory, each directory in it that has a log
-session.jsonl, .jsonl.zstd or .jsonl.zst has a golden of the same name in DIR.
+by name of session.jsonl, session.vN.jsonl, .zstd or .zst has a golden of the same
+name in DIR; of several logs the one of the latest generation.
 `
 
 const helpNormalize = `  --normalize LIST
@@ -167,6 +170,9 @@ func normalize(list string) ([]golden.Volatile, error) {
 	return kinds, nil
 }
 
+// logName is the name of a log; the number is its generation.
+var logName = regexp.MustCompile(`^session(?:\.v([1-9][0-9]{0,3}))?\.jsonl(?:\.zstd?)?$`)
+
 // goldenPairs lists logs and their goldens.
 func goldenPairs(log, dir string) ([][2]string, error) {
 	st, err := os.Stat(log)
@@ -182,11 +188,18 @@ func goldenPairs(log, dir string) ([][2]string, error) {
 		return nil, source.Trouble(log, err)
 	}
 	for _, e := range entries {
-		for _, file := range []string{"session.jsonl", "session.jsonl.zstd", "session.jsonl.zst"} {
-			path := filepath.Join(log, e.Name(), file)
-			if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
-				names[e.Name()] = path
-				break
+		inside, err := os.ReadDir(filepath.Join(log, e.Name()))
+		if err != nil {
+			continue // no directory
+		}
+		best := int64(-1)
+		for _, f := range inside {
+			m := logName.FindStringSubmatch(f.Name())
+			if m == nil || !f.Type().IsRegular() {
+				continue
+			}
+			if n, _ := strconv.ParseInt(m[1], 10, 32); n > best { // "" is 0
+				best, names[e.Name()] = n, filepath.Join(log, e.Name(), f.Name())
 			}
 		}
 	}
