@@ -105,7 +105,9 @@ func headless(c *chain, log *logfmt.Log, at stage) {
 func header0(c *chain, h *logfmt.Header) {
 	const advice = "no current build reads such a header; the log can be shown and judged here"
 	at := decoding(0)
-	bad := func(format string, args ...any) { c.refuse(at, &row{src: -1, line: h.Pos.Line}, "LOG-HEADER", advice, format, args...) }
+	bad := func(format string, args ...any) {
+		c.refuse(at, &row{src: -1, line: h.Pos.Line}, "LOG-HEADER", advice, format, args...)
+	}
 	f := h.Fault
 	switch {
 	case f&logfmt.HeaderJune != 0:

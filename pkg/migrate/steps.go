@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
@@ -201,7 +202,8 @@ func headerLine(gen int64, h *logfmt.Header) []byte {
 type judge struct {
 	c    *chain
 	gen  int64
-	w    *io.PipeWriter
+	pipe *io.PipeWriter
+	w    *bufio.Writer
 	done chan *invariants.Result
 	src  []int64 // seqs in the log of the rows
 	line []int64
@@ -218,7 +220,7 @@ var atStep = []string{"LOG-TYPE", "EVT-SHAPE", "MSG-SHAPE", "HDR-SHAPE"}
 func newJudge(ctx context.Context, c *chain, gen int64, h *logfmt.Header) *judge {
 	j := &judge{c: c, gen: gen, done: make(chan *invariants.Result, 1)}
 	r, w := io.Pipe()
-	j.w = w
+	j.pipe, j.w = w, bufio.NewWriterSize(w, 64<<10)
 	go func() {
 		defer r.Close()
 		defer close(j.done)
@@ -269,7 +271,8 @@ func (j *judge) add(r *row, line []byte) {
 }
 
 func (j *judge) close() {
-	j.w.Close()
+	j.w.Flush()
+	j.pipe.Close()
 	res := <-j.done
 	if res == nil {
 		return
