@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"html"
 	"io"
 	"strings"
 
@@ -194,11 +193,10 @@ func (r *Result) relativeName() string {
 // mentions or markup of its own.
 func markdown(s string) string {
 	var b strings.Builder
-	for _, r := range html.EscapeString(ui.Escape(s)) {
-		switch {
-		case strings.ContainsRune("\\`*_[]()#.|~:@", r):
+	for _, r := range ui.Escape(s) {
+		if strings.ContainsRune("&<>\"'\\`*_[]()#.|~:@", r) {
 			fmt.Fprintf(&b, "&#%d;", r)
-		default:
+		} else {
 			b.WriteRune(r)
 		}
 	}

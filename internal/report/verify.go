@@ -221,6 +221,7 @@ type Summary struct {
 	Known    int64            `json:"known,omitempty"`  // findings that the baseline accepts
 	Empty    []Text           `json:"empty,omitempty"`  // arguments that gave no log
 	NotRun   []string         `json:"notRun,omitempty"` // rules that were switched off
+	Total    int64            `json:"total,omitempty"`  // of a part of a run: results of the whole
 	Config   Text             `json:"config,omitempty"` // file whose settings were used
 }
 

@@ -54,9 +54,9 @@ func samples() []*Result {
 	torn := &Result{Path: "logs/t.jsonl.zstd", Session: "t", Container: "zstd", Generation: &gen, Eras: []string{"E13"}, Mode: "surface", Events: 3,
 		Verdict: "torn", Warnings: 1, Known: &Known{Errors: 1, Notes: 2},
 		Damage: &Damage{Kind: "torn", Rule: "FRAME-TORN", Message: "cut", At: DamageAt{Line: 5, Offset: p64(99), Frame: new(int), FrameOffset: p64(80), Seq: p64(3)},
-			Before: Extent{Events: 3, First: p64(0), Last: p64(2), Turns: 1, LastTurn: p64(1)},
+			Before:  Extent{Events: 3, First: p64(0), Last: p64(2), Turns: 1, LastTurn: p64(1)},
 			Harness: Harness{Build: "2026-08-21", Action: "cut", Byte: p64(80), Adds: []Added{{Type: "turn/end", Seq: 3}}},
-			Next: "dsh-replay export --to zstd -o t.repaired.jsonl.zstd --repair logs/t.jsonl.zstd"},
+			Next:    "dsh-replay export --to zstd -o t.repaired.jsonl.zstd --repair logs/t.jsonl.zstd"},
 		Findings: []Finding{{Rule: "FRAME-TORN", Severity: "warning", Line: 5, Offset: p64(99), Frame: new(int), Message: "cut"}}}
 	none := &Result{Path: "../gone.jsonl", Verdict: "unreadable", Errors: 1, Fails: true,
 		Findings: []Finding{{Rule: "LOG-READ", Severity: "error", Message: "no such file or directory"}}}

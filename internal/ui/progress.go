@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -12,7 +13,15 @@ import (
 // A Progress says how far a run is, in one line that rewrites itself, and leaves
 // nothing behind. It exists on a terminal only; a nil Progress does nothing. It is
 // used by one goroutine.
-type Progress struct{ bar *progressbar.ProgressBar }
+type Progress struct {
+	bar   *progressbar.ProgressBar
+	what  string
+	n     int
+	drawn time.Time
+}
+
+// progressEvery is how often the line is drawn at most.
+const progressEvery = 100 * time.Millisecond
 
 // Progress starts a line that counts things, like "judging 12". It is nil when
 // standard error is no terminal, or one that cannot rewrite a line.
@@ -26,28 +35,29 @@ func (u *UI) Progress(what string, getenv func(string) string) *Progress {
 }
 
 func newProgress(w io.Writer, what string) *Progress {
-	return &Progress{progressbar.NewOptions64(-1,
+	return &Progress{what: what, drawn: time.Now(), bar: progressbar.NewOptions64(-1,
 		progressbar.OptionSetWriter(w),
-		progressbar.OptionSetDescription(what),
-		progressbar.OptionShowCount(),
 		progressbar.OptionSetElapsedTime(false),
 		progressbar.OptionSetPredictTime(false),
-		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionSetSpinnerChangeInterval(0), // no goroutine of its own
 		progressbar.OptionSpinnerType(14),
-		progressbar.OptionSetWidth(10),
 		progressbar.OptionClearOnFinish(),
 	)}
 }
 
 // Add counts n more. Drawing may fail; nothing depends on it.
 func (p *Progress) Add(n int) {
-	if p != nil {
-		_ = p.bar.Add(n)
+	if p == nil {
+		return
+	}
+	p.n += n
+	if now := time.Now(); now.Sub(p.drawn) >= progressEvery {
+		p.drawn = now
+		p.bar.Describe(fmt.Sprintf("%s %d", p.what, p.n))
 	}
 }
 
-// Clear makes room for other output on the terminal. The next Add draws again.
+// Clear makes room for other output on the terminal. A later Add draws again.
 func (p *Progress) Clear() {
 	if p != nil {
 		_ = p.bar.Clear()
@@ -55,9 +65,4 @@ func (p *Progress) Clear() {
 }
 
 // Close ends the line.
-func (p *Progress) Close() {
-	if p != nil {
-		_ = p.bar.Finish()
-		_ = p.bar.Clear()
-	}
-}
+func (p *Progress) Close() { p.Clear() }

@@ -87,6 +87,7 @@ func shorten(r *report.Result, most int) {
 
 // A gathering is a baseline to be written.
 type gathering struct {
+	file    *outfile
 	entries map[string]*report.KnownEntry
 	beyond  int64 // findings that were only counted
 }

@@ -86,14 +86,26 @@ func (j *collector) openSinks(format string, notes bool, shard *report.Shard, in
 	return nil
 }
 
+// files are those that are being written.
+func (j *collector) files() []*outfile {
+	var out []*outfile
+	for _, s := range j.sinks {
+		if s.file != nil {
+			out = append(out, s.file)
+		}
+	}
+	if j.gather != nil && j.gather.file != nil {
+		out = append(out, j.gather.file)
+	}
+	return out
+}
+
 // written are the files that the sinks write, under all their names.
 func (j *collector) written() map[string]bool {
 	own := map[string]bool{}
-	for _, s := range j.sinks {
-		if s.file != nil {
-			own[filepath.Clean(s.file.path)] = true
-			own[filepath.Clean(s.file.dest)] = true
-			own[filepath.Clean(s.file.temp)] = true
+	for _, f := range j.files() {
+		for _, name := range []string{f.path, f.dest, f.temp} {
+			own[filepath.Clean(name)] = true
 		}
 	}
 	return own
@@ -102,12 +114,9 @@ func (j *collector) written() map[string]bool {
 // abort drops what is not complete. It may be called after close.
 func (j *collector) abort() {
 	j.progress.Close()
-	for _, s := range j.sinks {
-		if s.file != nil {
-			s.file.abort()
-		}
+	for _, f := range j.files() {
+		f.abort()
 	}
-	j.sinks = nil
 }
 
 // add takes the next result.
@@ -182,30 +191,33 @@ func (j *collector) close() error {
 			return j.failed(s, err)
 		}
 	}
+	if j.gather != nil {
+		if err := j.gather.baseline().Write(j.gather.file); err != nil {
+			return j.gather.file.trouble(err)
+		}
+	}
 	// Standard output first: when its reader is gone, nothing was delivered.
 	if err := j.c.Out.Flush(); err != nil {
 		return err
 	}
-	for len(j.sinks) > 0 {
-		s := j.sinks[0]
-		j.sinks = j.sinks[1:]
-		if s.file == nil {
-			continue
-		}
+	for _, f := range j.files() {
 		if err := j.c.Err(); err != nil {
-			s.file.abort()
 			return err
 		}
-		if err := s.file.commit(); err != nil {
+		if err := f.commit(); err != nil {
 			return err
 		}
+	}
+	if j.gather != nil && j.gather.beyond > 0 {
+		j.c.UI.Warn(fmt.Sprintf("%s: %d findings are too many of one rule in one log and are not in it", j.gather.file.path, j.gather.beyond))
 	}
 	return nil
 }
 
 // failed is what a report that cannot be written ends the run with.
 func (j *collector) failed(s *sink, err error) error {
-	if s.file == nil {
+	var f *cli.Failure
+	if s.file == nil || errors.As(err, &f) {
 		return err // the output is flushed and judged in one place
 	}
 	return s.file.trouble(err)
@@ -228,20 +240,18 @@ func stepSummary(path string) (io.Writer, int64) {
 type appendTo string
 
 func (path appendTo) Write(b []byte) (int, error) {
+	n := 0
 	f, err := os.OpenFile(string(path), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
-	if err != nil {
-		return 0, err
-	}
-	n, err := f.Write(b)
-	if cerr := f.Close(); err == nil {
-		err = cerr
+	if err == nil {
+		n, err = f.Write(b)
+		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
 		var pe *fs.PathError
 		if errors.As(err, &pe) {
 			err = pe.Err
 		}
-		err = cli.Fail(cli.Trouble, fmt.Errorf("GITHUB_STEP_SUMMARY: %s: %w", string(path), err))
+		return n, cli.Fail(cli.Trouble, fmt.Errorf("GITHUB_STEP_SUMMARY: %s: %w", string(path), err))
 	}
-	return n, err
+	return n, nil
 }

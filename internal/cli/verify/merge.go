@@ -160,11 +160,11 @@ func interleave(j *collector, parts []*part) error {
 			}
 		}
 		if first == nil {
-			return nil
+			break
 		}
 		r := first.next
 		if *r.At != last+1 {
-			return first.trouble(fmt.Errorf("result %d follows on result %d: the parts are not of one and the same run", *r.At, last))
+			return first.trouble(fmt.Errorf("result %d follows on result %d: the parts are not of one run", *r.At, last))
 		}
 		last = *r.At
 		r.At = nil
@@ -175,6 +175,12 @@ func interleave(j *collector, parts []*part) error {
 			return err
 		}
 	}
+	for _, p := range parts {
+		if total := p.Summary().Total; total != last {
+			return p.trouble(fmt.Errorf("a part of %d results, all parts hold %d: they are not of one run", total, last))
+		}
+	}
+	return nil
 }
 
 // sums joins what summaries say beyond the results. Every part of a run met the

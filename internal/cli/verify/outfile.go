@@ -21,6 +21,7 @@ type outfile struct {
 	*bufio.Writer
 	file *os.File
 	temp string // name while it is written; "" for a device or pipe, which is written at once
+	done bool   // committed or aborted
 	dest string // name in the end: path with links followed
 }
 
@@ -97,6 +98,7 @@ func isLog(path string) bool {
 
 // commit makes the file complete and gives it its name.
 func (o *outfile) commit() error {
+	o.done = true
 	err := o.Flush()
 	if err == nil && o.temp != "" {
 		err = o.file.Sync()
@@ -116,8 +118,12 @@ func (o *outfile) commit() error {
 	return nil
 }
 
-// abort leaves everything as it was.
+// abort leaves everything as it was. After commit it does nothing.
 func (o *outfile) abort() {
+	if o.done {
+		return
+	}
+	o.done = true
 	o.file.Close()
 	if o.temp != "" {
 		os.Remove(o.temp)

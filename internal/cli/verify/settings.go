@@ -49,7 +49,12 @@ type settings struct {
 type value struct {
 	line int
 	text string
-	list []string
+	list []item
+}
+
+type item struct {
+	line int
+	text string
 }
 
 // readSettings reads the file that --config names, or the one that lies here.
@@ -163,9 +168,9 @@ func setting(k, n *yaml.Node) (value, error) {
 			items = n.Content
 		}
 		ok := true
-		for _, item := range items {
-			ok = ok && item.Kind == yaml.ScalarNode && item.Tag == "!!str"
-			v.list = append(v.list, item.Value)
+		for _, n := range items {
+			ok = ok && n.Kind == yaml.ScalarNode && n.Tag == "!!str"
+			v.list = append(v.list, item{n.Line, n.Value})
 		}
 		if ok {
 			return v, nil
@@ -213,16 +218,24 @@ func (s *settings) number(name string, most int) (int, error) {
 
 // rules returns the rules that a list names: by id, or by a pattern like SURF-*.
 func (s *settings) rules(name string) (map[string]bool, error) {
-	where, words := "--"+name, s.c.List(name)
+	var words []item
 	if v, ok := s.file[name]; ok && !s.c.IsSet(name) {
-		where, words = fmt.Sprintf("%s:%d: %s", s.path, v.line, name), v.list
+		words = v.list
+	} else {
+		for _, w := range s.c.List(name) {
+			words = append(words, item{0, w})
+		}
 	}
 	if len(words) == 0 {
 		return nil, nil
 	}
 	out := map[string]bool{}
 	for _, w := range words {
-		for part := range strings.SplitSeq(w, ",") {
+		where := "--" + name
+		if w.line > 0 {
+			where = fmt.Sprintf("%s:%d: %s", s.path, w.line, name)
+		}
+		for part := range strings.SplitSeq(w.text, ",") {
 			part = strings.ToUpper(strings.TrimSpace(part))
 			found := false
 			for _, r := range invariants.All() {

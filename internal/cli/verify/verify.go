@@ -205,15 +205,15 @@ func run(c *cli.Call) error {
 	if err := j.openSinks(format, plan.notes, p.shard, paths); err != nil {
 		return err
 	}
+	if j.gather != nil {
+		if j.gather.file, err = createFile(c.Text("write-baseline"), paths); err != nil {
+			return err
+		}
+	}
 	p.own = j.written()
 	j.progress = c.UI.Progress("judging", os.Getenv)
 	if err := p.collect(j, paths); err != nil {
 		return err
-	}
-	if j.gather != nil {
-		if err := j.writeBaseline(c.Text("write-baseline"), paths); err != nil {
-			return err
-		}
 	}
 	if err := j.close(); err != nil {
 		return err
@@ -240,6 +240,9 @@ func (p *pipeline) collect(j *collector, paths []string) error {
 		select {
 		case u, ok := <-queue:
 			if !ok {
+				if p.shard != nil {
+					j.sum.Total = at
+				}
 				return p.c.Err()
 			}
 			unit = u
@@ -276,25 +279,6 @@ func (p *pipeline) collect(j *collector, paths []string) error {
 			}
 		}
 	}
-}
-
-// writeBaseline writes what was gathered.
-func (j *collector) writeBaseline(path string, inputs []string) error {
-	f, err := createFile(path, inputs)
-	if err != nil {
-		return err
-	}
-	if err := j.gather.baseline().Write(f); err != nil {
-		f.abort()
-		return f.trouble(err)
-	}
-	if err := f.commit(); err != nil {
-		return err
-	}
-	if n := j.gather.beyond; n > 0 {
-		j.c.UI.Warn(fmt.Sprintf("%s: %d findings are too many of one rule in one log and are not in it", path, n))
-	}
-	return nil
 }
 
 // expand replaces patterns that the shell did not expand, as on Windows or within
