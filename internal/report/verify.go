@@ -31,22 +31,23 @@ type Result struct {
 	Path Text `json:"path"`
 	// File is Path relative to the working directory, with slashes, where that is
 	// another name. It is what stays the same on another machine.
-	File       Text      `json:"file,omitempty"`
-	Session    Text      `json:"session"`    // id of the header, "" when there is none
-	Container  string    `json:"container"`  // jsonl, zstd, sqlite, zip, golden; "" when unknown
-	Generation *int64    `json:"generation"` // format version of the header
-	Eras       []string  `json:"eras"`       // one range a process, like "E5" or "E10-E13"
-	Mode       string    `json:"mode"`       // surface or linear
-	Events     int64     `json:"events"`
-	Requests   Requests  `json:"requests"`
-	Verdict    string    `json:"verdict"`
-	Errors     int64     `json:"errors"`
-	Warnings   int64     `json:"warnings"`
-	Notes      int64     `json:"notes"`
-	Findings   []Finding `json:"findings"`
-	Omitted    []Omitted `json:"omitted,omitempty"` // findings beyond the limit of one rule
-	Damage     *Damage   `json:"damage,omitempty"`
-	Recording  *Compared `json:"recording,omitempty"`
+	File       Text       `json:"file,omitempty"`
+	Session    Text       `json:"session"`    // id of the header, "" when there is none
+	Container  string     `json:"container"`  // jsonl, zstd, sqlite, zip, golden; "" when unknown
+	Generation *int64     `json:"generation"` // format version of the header
+	Eras       []string   `json:"eras"`       // one range a process, like "E5" or "E10-E13"
+	Mode       string     `json:"mode"`       // surface or linear
+	Events     int64      `json:"events"`
+	Requests   Requests   `json:"requests"`
+	Verdict    string     `json:"verdict"`
+	Errors     int64      `json:"errors"`
+	Warnings   int64      `json:"warnings"`
+	Notes      int64      `json:"notes"`
+	Findings   []Finding  `json:"findings"`
+	Omitted    []Omitted  `json:"omitted,omitempty"` // findings beyond the limit of one rule
+	Damage     *Damage    `json:"damage,omitempty"`
+	Recording  *Compared  `json:"recording,omitempty"`
+	Migration  *Migration `json:"migration,omitempty"`
 	// Whole marks a result about a directory or an archive, whose logs have results
 	// of their own.
 	Whole bool `json:"whole,omitempty"`
@@ -194,6 +195,20 @@ func (r *Result) omitted(severity string) int64 {
 		}
 	}
 	return n
+}
+
+// Migration says whether the harness's own migrations would take the log to a later
+// format generation.
+type Migration struct {
+	To         string `json:"to"` // v1 to v4
+	Accepted   bool   `json:"accepted"`
+	Stage      string `json:"stage,omitempty"` // the step that refuses the log, like "v1-to-v2"
+	Rule       string `json:"rule,omitempty"`
+	Line       int64  `json:"line,omitempty"`
+	Seq        *int64 `json:"seq,omitempty"`
+	Message    Text   `json:"message,omitempty"`
+	Advice     Text   `json:"advice,omitempty"`
+	Unverified bool   `json:"unverified,omitempty"` // the last step was never run with the harness's own code
 }
 
 // Compared counts what became of the requests of a recording.

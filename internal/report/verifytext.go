@@ -138,9 +138,44 @@ func (v *verifyText) Result(r *Result) error {
 		}
 	}
 	if c := r.Recording; c != nil {
-		return v.line(path + ": recording " + ui.Escape(string(c.Path)) + ": " + c.String())
+		if err := v.line(path + ": recording " + ui.Escape(string(c.Path)) + ": " + c.String()); err != nil {
+			return err
+		}
+	}
+	if r.Migration != nil {
+		var b strings.Builder
+		r.Migration.appendText(&b, path)
+		for line := range strings.Lines(b.String()) {
+			if err := v.line(strings.TrimSuffix(line, "\n")); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// appendText says it in a line, and what to do in another.
+func (m *Migration) appendText(b *strings.Builder, path string) {
+	fmt.Fprintf(b, "%s: migration to %s: ", path, m.To)
+	if m.Accepted {
+		b.WriteString("accepted")
+	} else {
+		fmt.Fprintf(b, "refused at %s: %s", m.Stage, m.Rule)
+		if m.Line > 0 {
+			fmt.Fprintf(b, ", line %d", m.Line)
+		}
+		if m.Seq != nil {
+			fmt.Fprintf(b, ", seq %d", *m.Seq)
+		}
+		fmt.Fprintf(b, ": %s", ui.Escape(string(m.Message)))
+	}
+	if m.Unverified {
+		b.WriteString(" (unverified)")
+	}
+	b.WriteByte('\n')
+	if m.Advice != "" {
+		fmt.Fprintf(b, "    advice: %s\n", ui.Escape(string(m.Advice)))
+	}
 }
 
 // facts says in words how much there is of everything.

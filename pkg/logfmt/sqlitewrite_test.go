@@ -390,7 +390,7 @@ func TestWriterRefuses(t *testing.T) {
 		{`{"type":"x","seq":0,"time":0}`, "seq 0: no data" + place},
 		{`{"type":"x","seq":0,"time":0,"data":1,"extra":1}`, "seq 0: a member outside the envelope" + place},
 		{`{"type":"x","seq":0,"time":0,"data":1,"ignorable":false}`, "seq 0: an ignorable other than true" + place},
-		{`{"type":"x","seq":0,"time":0,"data":1,"sourceEventSeqs":[[1,2]]}`, "seq 0: sourceEventSeqs that are no list of seqs" + place},
+		{`{"type":"x","seq":0,"time":0,"data":1,"sourceEventSeqs":[[2,1]]}`, "seq 0: sourceEventSeqs that are no list of seqs" + place},
 		{`{"type":"x","seq":0,"time":0,"data":1,"sourceEventSeqs":null}`, "seq 0: sourceEventSeqs that are no list of seqs" + place},
 		{`null`, "seq 0: null is no event"},
 	} {

@@ -20,6 +20,7 @@ import (
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/invariants"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
+	"github.com/dsh-audit/dsh-audit/pkg/migrate"
 )
 
 // An outcome is what the pipeline gives, in the order of the arguments and of the
@@ -338,8 +339,28 @@ func parseShard(s string) (*report.Shard, error) {
 	return &report.Shard{Index: index, Count: count}, nil
 }
 
-// judge checks one log.
+// judge checks one log, and whether it can be migrated.
 func (p *pipeline) judge(ctx context.Context, log *logfmt.Log) (*report.Result, error) {
+	r, err := p.check(ctx, log)
+	if err != nil || p.plan.migrate == 0 {
+		return r, err
+	}
+	m, err := migrate.Check(ctx, log, p.plan.migrate)
+	if err != nil {
+		return nil, err
+	}
+	r.Migration = &report.Migration{
+		To: fmt.Sprintf("v%d", m.To), Accepted: m.Accepted, Stage: m.Stage, Rule: m.Rule, Line: m.Line,
+		Message: report.Text(m.Message), Advice: report.Text(m.Advice), Unverified: m.Unverified,
+	}
+	if m.Seq >= 0 {
+		r.Migration.Seq = &m.Seq
+	}
+	return r, nil
+}
+
+// check judges one log.
+func (p *pipeline) check(ctx context.Context, log *logfmt.Log) (*report.Result, error) {
 	if p.recording == nil {
 		res, err := invariants.Check(ctx, log, p.plan.opts)
 		if err != nil {

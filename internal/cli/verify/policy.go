@@ -43,6 +43,9 @@ func (p policy) status(r *report.Result) cli.Status {
 			status = cli.Found
 		}
 	}
+	if r.Migration != nil && !r.Migration.Accepted && status != cli.Unsupported {
+		status = cli.Found
+	}
 	if p.failOn == "warning" && r.Warnings > 0 {
 		status = cli.Found
 	}

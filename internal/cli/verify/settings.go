@@ -23,6 +23,7 @@ import (
 	"github.com/dsh-audit/dsh-audit/internal/cli/source"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/invariants"
+	"github.com/dsh-audit/dsh-audit/pkg/migrate"
 )
 
 // configName is the file of settings that is used when it lies in the working
@@ -259,6 +260,7 @@ type plan struct {
 	notes   bool
 	drift   bool
 	session string
+	migrate int64 // generation to migrate to; 0 without
 	policy  policy
 	notRun  []string
 	config  string
@@ -271,6 +273,16 @@ func (s *settings) judging() (*plan, error) {
 	var err error
 	if p.policy, err = s.policy(); err != nil {
 		return nil, err
+	}
+	if to := s.c.Text("migrate-to"); to != "" {
+		for n := int64(1); n <= migrate.Latest; n++ {
+			if to == fmt.Sprintf("v%d", n) {
+				p.migrate = n
+			}
+		}
+		if p.migrate == 0 {
+			return nil, cli.Usage(fmt.Sprintf("--migrate-to: %q is no generation that a log is taken to: expected v1, v2, v3 or v4", to))
+		}
 	}
 	if p.limit, err = s.number("limit", 1<<31-1); err != nil {
 		return nil, err

@@ -56,6 +56,10 @@ what is judged:
   --only RULES     run these rules only: ids, or patterns like 'SURF-*', with
                    commas between them; damage is reported all the same
   --disable RULES  do not run these rules
+  --migrate-to V   also tell whether the harness's own migrations would take each
+                   log to format v1, v2, v3 or v4, and if not, at which step and
+                   why; a log that is refused makes the run end with 1. What is
+                   said of v4 is unverified
   --framing HOW    how context and steering messages of July 17 to 20 were sent
                    where the log leaves it open: auto (default), tagged, verbatim
   --session ID     of a database that holds several sessions, judge this one only
@@ -122,7 +126,7 @@ func Program() *cli.Program {
 	return &cli.Program{
 		Name: "dsh-verify", Help: help, Run: run,
 		Flags: []ucli.Flag{cli.Option("requests", ""), cli.Switch("as-loaded"), cli.Repeated("only"), cli.Repeated("disable"),
-			cli.Option("framing", "auto"), cli.Option("session", ""), cli.Option("jobs", ""), cli.Option("shard", ""),
+			cli.Option("migrate-to", ""), cli.Option("framing", "auto"), cli.Option("session", ""), cli.Option("jobs", ""), cli.Option("shard", ""),
 			cli.Option("format", "text"), cli.Repeated("output"), cli.Switch("notes"), cli.Option("limit", "100"), cli.ColorFlag(),
 			cli.Switch("strict"), cli.Option("fail-on", "error"), cli.Switch("fail-on-drift"),
 			cli.Option("baseline", ""), cli.Option("write-baseline", ""), cli.Option("config", "")},
@@ -171,6 +175,9 @@ func run(c *cli.Call) error {
 	plan, err := set.judging()
 	if err != nil {
 		return err
+	}
+	if plan.migrate > 0 && slices.Contains(c.Operands, "-") {
+		return cli.Usage("--migrate-to has to read the log twice, which standard input does not allow", "save it to a file first")
 	}
 	p := &pipeline{c: c, plan: plan}
 	j := &collector{c: c, policy: plan.policy, limit: plan.limit, base: plan.base}
