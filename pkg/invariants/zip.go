@@ -87,7 +87,6 @@ var zipRules = []*Rule{
 // archive.
 type mediaChecker struct {
 	seen map[string]bool
-	ids  [][]byte
 }
 
 // maxMedia bounds the ids that are remembered; of more a finding may repeat.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dsh-audit/dsh-audit/internal/corpus"
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 )
 
@@ -631,5 +633,73 @@ func maps(m map[string]string) func(func(string) bool) {
 				return
 			}
 		}
+	}
+}
+
+// TestCorpusIdentity: the recorded log that the harness refuses for its place is
+// sound by itself, and found where it was stored.
+func TestCorpusIdentity(t *testing.T) {
+	dir, ok := corpus.Dir(t)
+	if !ok {
+		t.Skip("no corpus")
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "head", "invalid-header-id-mismatch", "session.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, events := readText(t, string(text))
+	if l.Class() != Intact || len(events) != 20 || l.Header.ID != "someone-else" {
+		t.Fatalf("by itself: %s, %d events, id %q", l.Class(), len(events), l.Header.ID)
+	}
+	root := tree(t, map[string]string{"--srv-harbour--/oracle-plain-turn/session.jsonl": string(text)})
+	want := []string{
+		"log --srv-harbour--/oracle-plain-turn/session.jsonl: jsonl, 20 events, intact",
+		`  ROOT-IDENTITY the log lies in --srv-harbour--/oracle-plain-turn, its header puts it in --srv-harbour--/someone-else: the directory is that of id "oracle-plain-turn", the header has id "someone-else"`,
+	}
+	if d := cmp.Diff(want, survey(t, root)); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestRootMemory: a directory of many entries is walked in the memory of a batch
+// of names.
+func TestRootMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes many files")
+	}
+	const many = nameBatch + nameBatch/4 // two batches
+	dir := filepath.Join(t.TempDir(), "--srv-app--", "a")
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("n", 200)
+	for i := range many {
+		f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s%06d", long, i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	base, peak, n := int64(m.HeapAlloc), int64(0), 0
+	last := ""
+	for range Open(filepath.Dir(filepath.Dir(dir)), Options{Skip: func(p, _ string) {
+		if p <= last {
+			t.Fatalf("%q after %q", p, last)
+		}
+		last = p
+		if n++; n%(nameBatch/4) == 0 {
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			peak = max(peak, int64(m.HeapAlloc)-base)
+		}
+	}}) {
+		t.Fatal("a log where there is none")
+	}
+	t.Logf("%d entries, %d KiB more memory", n, peak>>10)
+	if most := int64(3 * nameBatch * 400); n != many || peak > most {
+		t.Errorf("%d entries, memory grew by %d bytes, want %d and at most %d", n, peak, many, most)
 	}
 }
