@@ -228,7 +228,7 @@ func (e *Event) format() *Generation {
 
 // SourceSeqs appends the seqs of sourceEventSeqs to dst, pairs expanded. It
 // reports false when there is no such list, when it is not a list of seqs, or when
-// a pair claims more seqs than any log can hold before the event.
+// its pairs claim more seqs than a list is expanded to; see SourceRanges.
 func (e *Event) SourceSeqs(dst []int64) ([]int64, bool) {
 	runs, ok := e.SourceRanges(nil)
 	if !ok {
@@ -236,7 +236,7 @@ func (e *Event) SourceSeqs(dst []int64) ([]int64, bool) {
 	}
 	total := int64(0)
 	for _, r := range runs {
-		if total += r.Last - r.First + 1; r.Last > r.First && (total > maxExpanded || r.Last >= e.Seq) {
+		if total += r.Last - r.First + 1; r.Last > r.First && total > maxExpanded {
 			return dst, false
 		}
 	}
