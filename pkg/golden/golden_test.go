@@ -299,6 +299,39 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestPrompt leaves prompts in the log that the file beside it could not hold.
+func TestPrompt(t *testing.T) {
+	text := sound(t)["head-tool-prune"]
+	for _, tt := range []struct {
+		prompt string // as in JSON
+		beside bool
+	}{
+		{`Tabs\t and\n\nlines\n`, true},
+		{`\n\n`, true},
+		{``, true},
+		{`red \u001b[31m`, false},
+		{`\u009b31m`, false},
+		{`over\rwritten`, false},
+		{`half \ud800`, false},
+		{`a\n\n<!-- request/header change 1 -->\n\nb`, false},
+		{`<!-- request/header change 1 -->`, false},
+		{`{{system}}`, false},
+	} {
+		now := bytes.ReplaceAll(text, []byte(`"system":"You are an AI agent powered by DeepSeek Harness.\n\nYou keep the harbour log."`), []byte(`"system":"`+tt.prompt+`"`))
+		if bytes.Equal(now, text) {
+			t.Fatal("nothing was replaced")
+		}
+		g := build(t, now, Default...)
+		before, after, d := renew(t, g, now)
+		if _, beside := before[FileSystem]; beside != tt.beside {
+			t.Errorf("%s: in a file of its own is %v, want %v", tt.prompt, beside, tt.beside)
+		}
+		if diff := cmp.Diff(before, after); diff != "" || !d.Same() {
+			t.Errorf("%s: same is %v (-before +after):\n%s", tt.prompt, d.Same(), diff)
+		}
+	}
+}
+
 func TestMatch(t *testing.T) {
 	for _, tt := range []struct{ a, b, want string }{
 		{"abc", "abc", "aa bb cc"},
