@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
@@ -112,10 +113,12 @@ func (g *Golden) part(key string, text bool) [][]byte {
 	return nil
 }
 
-// holds reports whether a prompt survives in a text file.
+// holds reports whether a prompt survives in a text file, and does nothing to the
+// terminal of one who reads it: else it stays in the log, where JSON escapes it.
 func holds(v []byte) bool {
 	s, _ := jsjson.Str(v)
-	return s == string(jsjson.ReplaceBadUTF8(nil, []byte(s))) && !changeMark.MatchString("\n\n"+s+"\n\n") && s != "{{system}}" && !strings.Contains(s, "\r")
+	return s == string(jsjson.ReplaceBadUTF8(nil, []byte(s))) && !changeMark.MatchString("\n\n"+s+"\n\n") && string(v) != tokenSystem &&
+		strings.IndexFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) < 0
 }
 
 var changeMark = regexp.MustCompile(`\n\n<!-- request/header change ([0-9]{1,9}) -->\n\n`)

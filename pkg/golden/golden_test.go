@@ -16,6 +16,7 @@ import (
 
 	"github.com/dsh-audit/dsh-audit/internal/corpus"
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -298,6 +299,39 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestPrompt leaves prompts in the log that the file beside it could not hold.
+func TestPrompt(t *testing.T) {
+	text := sound(t)["head-tool-prune"]
+	for _, tt := range []struct {
+		prompt string // as in JSON
+		beside bool
+	}{
+		{`Tabs\t and\n\nlines\n`, true},
+		{`\n\n`, true},
+		{``, true},
+		{`red \u001b[31m`, false},
+		{`\u009b31m`, false},
+		{`over\rwritten`, false},
+		{`half \ud800`, false},
+		{`a\n\n<!-- request/header change 1 -->\n\nb`, false},
+		{`<!-- request/header change 1 -->`, false},
+		{`{{system}}`, false},
+	} {
+		now := bytes.ReplaceAll(text, []byte(`"system":"You are an AI agent powered by DeepSeek Harness.\n\nYou keep the harbour log."`), []byte(`"system":"`+tt.prompt+`"`))
+		if bytes.Equal(now, text) {
+			t.Fatal("nothing was replaced")
+		}
+		g := build(t, now, Default...)
+		before, after, d := renew(t, g, now)
+		if _, beside := before[FileSystem]; beside != tt.beside {
+			t.Errorf("%s: in a file of its own is %v, want %v", tt.prompt, beside, tt.beside)
+		}
+		if diff := cmp.Diff(before, after); diff != "" || !d.Same() {
+			t.Errorf("%s: same is %v (-before +after):\n%s", tt.prompt, d.Same(), diff)
+		}
+	}
+}
+
 func TestMatch(t *testing.T) {
 	for _, tt := range []struct{ a, b, want string }{
 		{"abc", "abc", "aa bb cc"},
@@ -318,4 +352,90 @@ func TestMatch(t *testing.T) {
 			t.Errorf("%q and %q (-want +got):\n%s", tt.a, tt.b, d)
 		}
 	}
+}
+
+// TestFixtures reads the goldens of this repository as fixtures: they lead to the
+// requests that golden.json tells of, and their files are made anew by the byte.
+func TestFixtures(t *testing.T) {
+	dirs, err := filepath.Glob(filepath.Join(corpus.Root(t), "goldens", "fixtures", "*", "*"))
+	if err != nil || len(dirs) < 50 {
+		t.Fatalf("%d goldens: %v", len(dirs), err)
+	}
+	for _, dir := range dirs {
+		files, err := Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := Parse(dir, files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Fold(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(files, g.Files(files[FileLast])); d != "" {
+			t.Errorf("%s: made anew (-is +anew):\n%s", dir, d)
+		}
+		log, err := logfmt.OpenFile(filepath.Join(dir, g.FileLog()), logfmt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, want []string
+		for r, err := range fold.Requests(log, fold.Options{}) {
+			if err != nil {
+				t.Errorf("%s: %v", dir, err)
+				continue
+			}
+			got = append(got, fmt.Sprintf("%d.%d %s %x", r.Turn, r.Step, r.Grade, r.Sum()))
+		}
+		log.Close()
+		for _, r := range g.Requests {
+			want = append(want, fmt.Sprintf("%d.%d %s %x", r.Source.Turn, r.Source.Step, r.Grade, r.SHA256))
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: read as a fixture (-golden +read):\n%s", dir, d)
+		}
+	}
+}
+
+// FuzzParse reads goldens that anyone may have edited: no input may panic, and what
+// is read is written the same way every time.
+func FuzzParse(f *testing.F) {
+	dirs, _ := filepath.Glob(filepath.Join(corpus.Root(f), "goldens", "fixtures", "*", "*"))
+	for i, dir := range dirs {
+		if i%9 != 0 {
+			continue
+		}
+		files, err := Read(dir)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(files[FileManifest], files[FileLog], files[FileSystem], files[FileTools])
+	}
+	f.Fuzz(func(t *testing.T, manifest, log, system, tools []byte) {
+		files := map[string][]byte{FileManifest: manifest, FileLog: log}
+		if system != nil {
+			files[FileSystem] = system
+		}
+		if tools != nil {
+			files[FileTools] = tools
+		}
+		g, err := Parse("dir", files)
+		if err != nil || g.Fold(context.Background()) != nil {
+			return
+		}
+		out := g.Files(nil)
+		again, err := Parse("dir", out)
+		if err != nil {
+			t.Fatalf("what was written is not read: %v", err)
+		}
+		if err := again.Fold(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(out, again.Files(nil)); d != "" {
+			t.Fatalf("written, read and written (-once +twice):\n%s", d)
+		}
+		Compare(g, again, out[FileManifest])
+		again.Carry(g)
+	})
 }
