@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
@@ -265,10 +266,26 @@ func (f *Fold) compactionCall(e *logfmt.Event) *OneShot {
 	return o.braced()
 }
 
+// What stands around the transcript in the compaction call of July.
+const (
+	summaryHead = "Summarize this conversation history:\n\n"
+	summaryTail = "\n\nSummary:"
+)
+
+// AsksForSummary reports whether a content block is that of a compaction call
+// until 07-21: a transcript to be summarized (SEMANTICS §7.1).
+func AsksForSummary(block []byte) bool {
+	if jsjson.Len(block) != 2 || !jsjson.StrEq(jsjson.Get(block, "type"), "text") {
+		return false
+	}
+	text, _ := jsjson.Str(jsjson.Get(block, "text"))
+	return len(text) >= len(summaryHead)+len(summaryTail) && strings.HasPrefix(text, summaryHead) && strings.HasSuffix(text, summaryTail)
+}
+
 // summarizerCall is the form until 07-21: a transcript under a fixed system
 // prompt.
 func (o *OneShot) summarizerCall(nodes []*Node, maxTokens, session []byte) {
-	text := "Summarize this conversation history:\n\n" + transcript(nodes) + "\n\nSummary:"
+	text := summaryHead + transcript(nodes) + summaryTail
 	o.add(`,"messages":[{"role":"user","content":[{"type":"text","text":`)
 	o.raw(jsjson.AppendQuote(nil, text))
 	o.add(`}]}],"system":`)

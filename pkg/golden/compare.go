@@ -30,8 +30,7 @@ type FindingChange struct {
 	Before, Now    int64
 }
 
-// An EventChange is an event that is not the same. Line is that in the projected
-// log with one event a line, 0 when absent.
+// An EventChange is an event that is not the same.
 type EventChange struct {
 	Before, Now int // seq; -1 when absent
 	Type        string

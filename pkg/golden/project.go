@@ -89,8 +89,6 @@ func (w *walker) append(dst, value, key, around []byte, depth int) []byte {
 	return append(dst, value...)
 }
 
-func keepText(_ drift.VolatileKind, s string) string { return s }
-
 // learn takes up the ids of the header record.
 func (p *projector) learn(head []byte) {
 	for _, key := range []string{"id", "parentSession"} {

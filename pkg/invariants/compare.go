@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"iter"
 	"strings"
@@ -65,6 +66,10 @@ type Comparer struct {
 	err   error
 	c     Comparison
 	found map[string]*bucket
+
+	// What was settled already, by the hash of its body, so that a request that
+	// stands out of its place is called so.
+	settled, left map[uint64]string // requests of the log; recorded ones that found none
 }
 
 // window is how many requests of each side are looked at to find the place
@@ -73,8 +78,15 @@ const window = 8
 
 // NewComparer starts a comparison with a recording.
 func NewComparer(recording io.Reader) *Comparer {
-	return &Comparer{in: bufio.NewReaderSize(recording, 64<<10), found: map[string]*bucket{}}
+	return &Comparer{
+		in: bufio.NewReaderSize(recording, 64<<10), found: map[string]*bucket{},
+		settled: map[uint64]string{}, left: map[uint64]string{},
+	}
 }
+
+var bodySeed = maphash.MakeSeed()
+
+func (s *sent) hash() uint64 { return maphash.Bytes(bodySeed, s.body) }
 
 // sent is one request of either side.
 type sent struct {
@@ -238,6 +250,7 @@ func (c *Comparer) settle() {
 func (c *Comparer) match(same bool) {
 	g, r := c.got[0], c.rec[0]
 	c.got, c.rec = c.got[1:], c.rec[1:]
+	c.settled[g.hash()] = g.rebuilt()
 	if same {
 		c.c.Matched++
 		return
@@ -296,8 +309,18 @@ func (c *Comparer) missing(g *sent) {
 		return
 	}
 	c.c.Missing++
+	r, n := closest(g, c.rec)
+	other := c.left[g.hash()]
+	if r != nil && n == len(g.body) && n == len(r.body) {
+		other = r.recorded()
+	}
+	c.settled[g.hash()] = g.rebuilt()
+	if other != "" {
+		c.report("REQ-MISSING", g.place, "", "%s is out of its place in the recording: the %s equals it", g.rebuilt(), other)
+		return
+	}
 	f := c.report("REQ-MISSING", g.place, "", "%s is in the log and not in the recording", g.rebuilt())
-	if r, n := closest(g, c.rec); r != nil {
+	if r != nil {
 		f.Message += fmt.Sprintf("; the closest is the %s, alike for the first %d of %d bytes", r.recorded(), n, len(r.body))
 	}
 }
@@ -308,8 +331,19 @@ func (c *Comparer) extra(r *sent) {
 		return
 	}
 	c.c.Extra++
-	f := c.report("REQ-EXTRA", Place{Seq: -1, Turn: r.turn, Step: r.step}, "", "%s is not in the log", r.recorded())
-	if g, n := closest(r, c.got); g != nil {
+	at := Place{Seq: -1, Turn: r.turn, Step: r.step}
+	g, n := closest(r, c.got)
+	other := c.settled[r.hash()]
+	if g != nil && n == len(r.body) && n == len(g.body) {
+		other = g.rebuilt()
+	}
+	c.left[r.hash()] = r.recorded()
+	if other != "" {
+		c.report("REQ-EXTRA", at, "", "%s stands where the log has none like it: it equals the %s", r.recorded(), other)
+		return
+	}
+	f := c.report("REQ-EXTRA", at, "", "%s is not in the log", r.recorded())
+	if g != nil {
 		f.Message += fmt.Sprintf("; the closest is the %s, alike for the first %d of %d bytes", g.rebuilt(), n, len(g.body))
 	}
 }
@@ -320,7 +354,7 @@ func (c *Comparer) aux(r *sent) {
 	if p := jsjson.Get(r.body, "purpose"); p != nil {
 		what = "its purpose is " + show(p)
 	} else {
-		what = "it has one message, no tools and a limit of its own"
+		what = "it asks for a summary of the conversation"
 	}
 	c.report("REQ-AUX", Place{Seq: -1, Turn: r.turn, Step: r.step}, "", "%s was not made by the loop: %s", r.recorded(), what)
 }
@@ -397,13 +431,19 @@ func common(a, b []byte) int {
 func purpose(body []byte) bool { return jsjson.Get(body, "purpose") != nil }
 
 // oneShot recognises the compaction calls of July, which carry no purpose: one
-// user message, a system prompt, a limit, no tools (SEMANTICS §7.1).
+// user message around a transcript, a system prompt, a limit, no tools
+// (SEMANTICS §7.1).
 func oneShot(body []byte) bool {
 	messages := jsjson.Get(body, "messages")
-	if jsjson.Len(messages) != 1 || !jsjson.StrEq(jsjson.Get(jsjson.Index(messages, 0), "role"), "user") {
+	if jsjson.Len(messages) != 1 || jsjson.Get(body, "maxTokens") == nil || jsjson.Get(body, "system") == nil || jsjson.Get(body, "tools") != nil {
 		return false
 	}
-	return jsjson.Get(body, "maxTokens") != nil && jsjson.Get(body, "system") != nil && jsjson.Get(body, "tools") == nil
+	m := jsjson.Index(messages, 0)
+	content := jsjson.Get(m, "content")
+	if jsjson.Len(m) != 2 || !jsjson.StrEq(jsjson.Get(m, "role"), "user") || jsjson.Len(content) != 1 {
+		return false
+	}
+	return fold.AsksForSummary(jsjson.Index(content, 0))
 }
 
 // isConfig reports whether a member of a body, by its raw key, is one of the

@@ -372,6 +372,15 @@ func TestCompare(t *testing.T) {
 		{"purpose", rec(1, strings.Replace(body, `}`, `}`, 1)[:len(body)-1]+`,"purpose":"compaction"}`) + rec(1, body),
 			Comparison{Recorded: 2, Matched: 1, Auxiliary: 1},
 			`REQ-AUX note 1.1: recorded request of turn 1 step 1 on line 1 was not made by the loop: its purpose is "compaction"`},
+		{"a loop request that looks like a call on the side", rec(1, body) +
+			`{"turn":2,"step":1,"request":{"provider":"p","model":"m","maxTokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"q"}]}],"system":"S","sessionId":"s"}}` + "\n",
+			Comparison{Recorded: 2, Matched: 1, Extra: 1},
+			`REQ-EXTRA error 2.1: recorded request of turn 2 step 1 on line 2 is not in the log`},
+		{"a summary of July", `{"turn":1,"step":1,"request":{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"Summarize this conversation history:\n\nUser: q\n\nSummary:"}]}],"system":"S","maxTokens":9,"sessionId":"s"}}` + "\n" + rec(1, body),
+			Comparison{Recorded: 2, Matched: 1, Auxiliary: 1},
+			`REQ-AUX note 1.1: recorded request of turn 1 step 1 on line 1 was not made by the loop: it asks for a summary of the conversation`},
+		{"twice", rec(1, body) + rec(1, body), Comparison{Recorded: 2, Matched: 1, Extra: 1},
+			`REQ-EXTRA error 1.1: recorded request of turn 1 step 1 on line 2 stands where the log has none like it: it equals the request of turn 1 step 1`},
 		{"closest", rec(2, body[:len(body)-2]+`t"}`), Comparison{Recorded: 1, Missing: 1, Extra: 1},
 			`REQ-MISSING error 1.1: request of turn 1 step 1 is in the log and not in the recording; the closest is the recorded request of turn 2 step 1 on line 1, alike for the first 144 of 147 bytes
 REQ-EXTRA error 2.1: recorded request of turn 2 step 1 on line 1 is not in the log`},
