@@ -268,8 +268,14 @@ func (f *Finding) String() string {
 	if len(place) > 0 {
 		s = strings.Join(place, ", ") + ": " + s
 	}
-	if f.More > 0 {
+	switch {
+	case f.More == 0:
+	case !strings.HasPrefix(f.Rule, "LINE-"): // members of one packed row
 		s += " (and in " + count(f.More, "more event") + " of the same row)"
+	case f.Line > 0: // said once of all lines of a kind
+		s += " (and in " + count(f.More, "more line") + ")"
+	default:
+		s += " (and in " + count(f.More, "more row") + ")"
 	}
 	return s
 }
