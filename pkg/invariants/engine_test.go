@@ -177,7 +177,7 @@ func TestBehindTheCut(t *testing.T) {
 		{"unknown type", "{\n" + `{"type":"gull/seen","seq":2,"time":1,"data":{}}` + "\n", Torn,
 			[]string{"LINE-JSON warning", "LOG-TYPE note"}},
 		{"second header", header, Torn, []string{"LOG-SEQ warning"}},
-		{"second log", header + turn, Corrupt, []string{"LOG-SEQ error", "LOG-SEQ error"}},
+		{"second log", header + turn, Corrupt, []string{"LOG-SEQ error", "LOG-WRITERS warning", "LOG-SEQ error"}},
 	} {
 		res := judge(t, []byte(header+turn+tt.tail), Options{Rules: func(id string) bool { return id != ruleRefused }})
 		var lines []string
