@@ -198,12 +198,10 @@ func (w *witness) causes(c *Context, r *fold.Request, process int) (out []string
 		switched := ""
 		var fields []string
 		for _, ch := range headerChanges(a, b) {
-			switch ch.field {
-			case "provider", "model":
+			switch {
+			case ch.field == "provider" || ch.field == "model":
 				switched = "another model was asked"
-			case "temperature", "maxTokens", "stop":
-				// no part of the prompt (WIRE §4.3)
-			default:
+			case !outsidePrompt[ch.field]:
 				fields = append(fields, ch.field)
 			}
 		}

@@ -25,7 +25,7 @@ var driftRules = []*Rule{
 	{
 		ID: "HDR-CHURN", Severity: Warning, Since: eraStart[fold.E3], Spec: "SEMANTICS §5.4, §9; WIRE §4.3",
 		Title:  "no part of the header changes with every step",
-		Text:   "What stands before the messages is the beginning of every request, and a provider can reuse its work only up to the first change. A prompt that holds the time of day, or tools whose order varies, make each request new from its beginning.",
+		Text:   "What stands before the messages is the beginning of every request, and a provider can reuse its work only up to the first change. A prompt that holds the time of day, or tools whose order varies, make each request new from its beginning. A note for temperature, maxTokens and stop, which are no part of what the model reads.",
 		How:    "A part of the prompt or of a tool is computed anew for each step: a clock, a counter, a list without a fixed order.",
 		Advice: "Look at the lines shown: what varies should move into a message, or be computed once for a session.",
 	},
@@ -288,6 +288,10 @@ func toolsChange(a, b []byte) string {
 	return strings.Join(order, ", ")
 }
 
+// outsidePrompt are the fields of a config that change nothing in what the model
+// reads (WIRE §4.3).
+var outsidePrompt = map[string]bool{"temperature": true, "maxTokens": true, "stop": true}
+
 // churnFrom is how many requests in a row have to change a field.
 const churnFrom = 3
 
@@ -330,6 +334,9 @@ func (h *churn) request(c *Context, r *fold.Request) {
 		}
 		if run.n == churnFrom {
 			run.finding = c.tellAt("HDR-CHURN", run.at, "data.header", "")
+			if outsidePrompt[run.field] {
+				run.finding.Severity = Note
+			}
 		}
 		if run.finding != nil {
 			more := ""
