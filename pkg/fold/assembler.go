@@ -49,6 +49,15 @@ type Assembler struct {
 	err      error
 }
 
+// Usage is what the last usage chunk reported, nil when none came. It is valid
+// until the next Add.
+func (a *Assembler) Usage() []byte {
+	if len(a.usage) == 0 {
+		return nil
+	}
+	return a.usage
+}
+
 // partial is one block. Its text members hold the inside of JSON strings as
 // they will be written, so that a delta is copied once and never decoded.
 type partial struct {
@@ -114,6 +123,12 @@ func (a *Assembler) fault(path, want string, v []byte) error {
 func (a *Assembler) add(chunk []byte) error {
 	if jsjson.KindOf(chunk) != jsjson.Object {
 		return a.fault("chunk", "an object", chunk)
+	}
+	if kind, index, text := plainDelta(chunk); kind != nil {
+		if p := a.block(index, kind); !p.isDone {
+			p.text = jsjson.AppendContent(p.text, text)
+		}
+		return nil
 	}
 	var typ, index, text, id, name, args, blockType, block, usage, reason, replay []byte
 	for i := 1; ; {
@@ -214,6 +229,38 @@ func (a *Assembler) add(chunk []byte) error {
 		a.finished = true
 	}
 	return nil
+}
+
+// plainDelta reads a text or reasoning delta laid out as the writer lays it out,
+// which is what most chunks are; kind is nil for any other chunk.
+func plainDelta(chunk []byte) (kind, index, text []byte) {
+	const (
+		textHead      = `{"type":"text-delta","index":`
+		reasoningHead = `{"type":"reasoning-delta","index":`
+		before        = `,"text":"`
+	)
+	i := 0
+	switch {
+	case len(chunk) > len(textHead) && string(chunk[:len(textHead)]) == textHead:
+		kind, i = kindText, len(textHead)
+	case len(chunk) > len(reasoningHead) && string(chunk[:len(reasoningHead)]) == reasoningHead:
+		kind, i = kindReasoning, len(reasoningHead)
+	default:
+		return nil, nil, nil
+	}
+	at := i
+	for i < len(chunk) && chunk[i] >= '0' && chunk[i] <= '9' {
+		i++
+	}
+	if i == at || len(chunk)-i <= len(before) || string(chunk[i:i+len(before)]) != before {
+		return nil, nil, nil
+	}
+	index = chunk[at:i]
+	i += len(before) - 1
+	if jsjson.Skip(chunk, i) != len(chunk)-1 {
+		return nil, nil, nil // more members follow
+	}
+	return kind, index, chunk[i : len(chunk)-1]
 }
 
 var (

@@ -329,13 +329,31 @@ func finishEras(reason []byte) Eras {
 	return anyEra
 }
 
+// typeOfChunk finds where the type of the chunk is named in data laid out as the
+// writer lays it out, {"turn":1,"step":2,"chunk":{"type":"…; 0 for another layout.
+func typeOfChunk(data []byte) int {
+	i := 0
+	for _, key := range [...]string{`{"turn":`, `,"step":`} {
+		if len(data)-i < len(key) || string(data[i:i+len(key)]) != key {
+			return 0
+		}
+		for i += len(key); i < len(data) && data[i] >= '0' && data[i] <= '9'; i++ {
+		}
+	}
+	const key = `,"chunk":{"type":"`
+	if len(data)-i <= len(key) || string(data[i:i+len(key)]) != key {
+		return 0
+	}
+	return i + len(key)
+}
+
 var finishToken = []byte(`"type":"finish"`)
 
 // finishReason returns the reason of a finish chunk, nil for any other chunk.
 func finishReason(data []byte) []byte {
-	// In canonical bytes these cannot be part of a string, whose quotes are
-	// escaped: nearly every chunk is settled here.
-	if !bytes.Contains(data, finishToken) {
+	// Nearly every chunk is settled here. In canonical bytes the token cannot be
+	// part of a string, whose quotes are escaped.
+	if i := typeOfChunk(data); i > 0 && data[i] != 'f' || i <= 0 && !bytes.Contains(data, finishToken) {
 		return nil
 	}
 	chunk := jsjson.Get(data, "chunk")

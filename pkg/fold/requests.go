@@ -202,6 +202,48 @@ func (r *Request) Clone() *Request {
 	return &c
 }
 
+// SharedNodes counts the nodes that r and an earlier request of the same fold
+// have in common, from the first on.
+func (r *Request) SharedNodes(prev *Request) int {
+	a, b := prev.Nodes(), r.Nodes()
+	n := min(len(a), len(b))
+	if n == 0 || &a[0] == &b[0] {
+		return n // one list, grown at its end
+	}
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// Extends reports whether r is an earlier request of the same fold with nothing
+// changed but messages added at the end (SEMANTICS §6.2). It looks at what the
+// bodies consist of, and not at how they came about.
+func (r *Request) Extends(prev *Request) bool {
+	a, b := prev.body, r.body
+	if r.SharedNodes(prev) < len(a.snap.nodes) || !bytes.Equal(a.head, b.head) || len(a.tail) != len(b.tail) {
+		return false
+	}
+	for i := range a.tail {
+		if !bytes.Equal(a.tail[i], b.tail[i]) {
+			return false
+		}
+	}
+	if a.view == b.view {
+		return true
+	}
+	for _, n := range a.snap.nodes {
+		was, err1 := n.message(a.view, a.dig.session)
+		now, err2 := n.message(b.view, b.dig.session)
+		if err1 != nil || err2 != nil || !bytes.Equal(was, now) {
+			return false
+		}
+	}
+	return true
+}
+
 // frameParts is the part of a body around the messages, for one header and
 // layout.
 type frameParts struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -475,6 +476,56 @@ func TestInheritedRequests(t *testing.T) {
 		}
 		if n != c.want {
 			t.Errorf("%s: %d inherited requests, want %d", c.child, n, c.want)
+		}
+	}
+}
+
+// A request extends the one before unless a header, a replacement or another
+// session lies between.
+func TestExtends(t *testing.T) {
+	dir := filepath.Join(corpus.Root(t), "goldens", "sound")
+	for _, tt := range []struct {
+		log    string
+		want   string // one letter for each request after the first: extends or not
+		shared []int
+	}{
+		{"head-multi-step-tools/session.jsonl", "eee", []int{1, 3, 5}},
+		{"head-compaction-append/session.jsonl", "e---", []int{1, 1, 1, 0}},
+		{"b-tools-changes/session.jsonl", "--------------e", []int{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29}},
+	} {
+		log, err := logfmt.OpenFile(filepath.Join(dir, filepath.FromSlash(tt.log)), logfmt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, shared := "", []int(nil)
+		var prev *Request
+		for r, err := range Requests(log, Options{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if prev != nil {
+				a, b := prev.AppendBody(nil), r.AppendBody(nil)
+				letter := "-"
+				if r.Extends(prev) {
+					letter = "e"
+				}
+				got += letter
+				shared = append(shared, r.SharedNodes(prev))
+				// What extends has all messages of the other, and the same ends.
+				end := -1
+				for _, key := range []string{`],"system":`, `],"tools":`, `],"sessionId":`} {
+					if end < 0 {
+						end = bytes.Index(a, []byte(key))
+					}
+				}
+				if letter == "e" && (end < 0 || !bytes.HasPrefix(b, a[:end]) || !bytes.HasSuffix(b, a[end:])) {
+					t.Errorf("%s: turn %d step %d does not begin with the one before", tt.log, r.Turn, r.Step)
+				}
+			}
+			prev = r
+		}
+		if got != tt.want || !slices.Equal(shared, tt.shared) {
+			t.Errorf("%s: %q %v, want %q %v", tt.log, got, shared, tt.want, tt.shared)
 		}
 	}
 }

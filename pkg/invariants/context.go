@@ -67,6 +67,7 @@ type Context struct {
 	HeaderLost bool
 
 	eras    fold.Eras // of Builds
+	chunkIs string    // type of its chunk, "" when it has none that is known
 	turn    int64     // named by the event at hand; -1 when none, or no whole number from 1
 	step    int64     // likewise
 	payload [3][]byte // its members turn, step and chunk
@@ -93,6 +94,23 @@ type Context struct {
 	defects map[*logfmt.Defect]bool
 	damaged *tail // state at the first damage
 	last    Place // of the last event
+
+	where     placement // of the event at hand
+	says      answer    // of the assistant message at hand, once asked for
+	saysAt    int64     // events by then
+	stream    stream
+	called    callList
+	witness   witness
+	second    second
+	lineage   lineage
+	fed       int64   // events that the fold took
+	headerAt  Place   // of the last header event
+	headerLog []Place // of the last few
+	breaks    []int64 // seqs at which what a request begins with may change, the last few
+	resumes   Resumes
+	// unanswered are calls of whose missing results was told, by id token.
+	unanswered map[string]bool
+	extended   int64
 
 	fold     *folder
 	loader   *load.Loader
@@ -130,6 +148,9 @@ func newContext(log *logfmt.Log, opts Options) *Context {
 		found:   map[string]*bucket{},
 		defects: map[*logfmt.Defect]bool{},
 		last:    Place{Seq: -1, Turn: -1, Step: -1},
+		second:  second{mode: opts.Paranoid},
+
+		headerAt: Place{Seq: -1, Turn: -1, Step: -1},
 	}
 	if c.own = log.Header.Seed(); log.Header.CutUnknown() {
 		c.own = math.MaxInt64
@@ -183,10 +204,13 @@ func (c *Context) header() {
 	if c.log.Header != nil {
 		checkName(c)
 	}
+	c.lineage.open(c)
 }
 
 // runs reports whether a rule is wanted.
-func (c *Context) runs(id string) bool { return c.opts.Rules == nil || c.opts.Rules(id) }
+func (c *Context) runs(id string) bool {
+	return (c.opts.Rules == nil || c.opts.Rules(id)) && !(ofWriter[id] && (c.opts.AsLoaded || c.gen != nil && c.gen.version == 1))
+}
 
 // Inherited reports whether the event was copied from a parent log.
 func (c *Context) Inherited(e *logfmt.Event) bool { return e.Seq < c.own }
@@ -202,6 +226,7 @@ func (c *Context) event(e *logfmt.Event) {
 		c.fold.inherit()
 	}
 	where := c.follow(e)
+	c.where = where
 	c.read(e)
 	c.evidence(e)
 	if c.builds.beyond {
@@ -215,6 +240,12 @@ func (c *Context) event(e *logfmt.Event) {
 	c.Change, c.Faults = fold.Unchanged, nil
 	if e.Op != nil || e.Sources != nil || c.onSurface(e.Type) {
 		c.Change, c.Faults = c.Surface.Check(e, c.eras)
+	}
+	if where == inPlace {
+		if e.Type == "assistant/chunk" {
+			c.stream.chunk(c, e)
+		}
+		c.lineage.event(c, e)
 	}
 	for _, r := range c.runners(e.Type) {
 		if (r.alone || where == inPlace) && r.rule.active(c.Builds) {
@@ -238,7 +269,7 @@ var payloadKeys = []string{"turn", "step", "chunk"}
 
 // read takes turn and step out of the event.
 func (c *Context) read(e *logfmt.Event) {
-	c.turn, c.step = -1, -1
+	c.turn, c.step, c.chunkIs = -1, -1, ""
 	c.payload = [3][]byte{}
 	if jsjson.KindOf(e.Data) != jsjson.Object {
 		return
@@ -249,6 +280,9 @@ func (c *Context) read(e *logfmt.Event) {
 	}
 	if n, ok := jsjson.SafeInt(c.payload[1]); ok && n > 0 {
 		c.step = n
+	}
+	if e.Type == "assistant/chunk" {
+		c.chunkIs = chunkType(c.payload[2])
 	}
 }
 
@@ -341,6 +375,8 @@ func (c *Context) forget() {
 	c.Attempt = Attempt{FirstChunk: -1, LastChunk: -1}
 	clear(c.Calls)
 	c.Asked = 0
+	c.stream.blind = true
+	c.called.known = false
 }
 
 // damage keeps the state at the first damage: where the log ends if the rest of
@@ -452,6 +488,9 @@ func (c *Context) apply(e *logfmt.Event) {
 	if c.gen != nil {
 		c.followCalls(e)
 	}
+	if e.Type != "assistant/chunk" {
+		c.takeWitness(e)
+	}
 	// An open bracket without a usable number takes it from what names it.
 	if okT && c.Turn.Open && c.Turn.N < 0 && e.Type != "turn/start" {
 		c.Turn.N = turn
@@ -515,7 +554,7 @@ func (c *Context) chunk(e *logfmt.Event) {
 	}
 	a.LastChunk = e.Seq
 	ch := c.payload[2]
-	if chunkType(ch) == "finish" {
+	if c.chunkIs == "finish" {
 		a.Finish, _ = jsjson.Str(jsjson.Get(jsjson.Get(ch, "reason"), "kind"))
 		if a.Finish == "" {
 			a.Finish = "unknown"
@@ -556,6 +595,28 @@ func resultCall(e *logfmt.Event) (string, bool) {
 		return jsjson.Str(jsjson.Get(e.Data, "callId"))
 	}
 	return jsjson.Str(jsjson.Get(jsjson.Get(m, "source"), "callId"))
+}
+
+// takeWitness follows what the parts of the log say about one another.
+func (c *Context) takeWitness(e *logfmt.Event) {
+	c.stream.after(c, e)
+	c.called.after(c, e)
+	c.witness.after(c, e)
+	broken := c.fold.f.Change() == fold.Replaced
+	switch e.Type {
+	case "request/header", "request/header-delta":
+		const few = 8
+		c.headerAt = c.place(e)
+		if c.headerLog = append(c.headerLog, c.headerAt); len(c.headerLog) > few {
+			c.headerLog = slices.Delete(c.headerLog, 0, len(c.headerLog)-few)
+		}
+		broken = true
+	case "session/end-seed":
+		broken = true
+	}
+	if broken && len(c.breaks) < mostBreaks {
+		c.breaks = append(c.breaks, e.Seq)
+	}
 }
 
 // takeHeader follows whether the header in force is known.

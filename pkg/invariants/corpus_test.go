@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,13 +120,51 @@ func damagedCase(name string) bool {
 	return strings.Contains(name, "-invalid-") // july/ERA-invalid-…
 }
 
-// Every undamaged scenario is sound, in every container.
+// warningLines are the warnings of a log that has no errors, wherever it is kept.
+func warningLines(t *testing.T, name string, res *Result) string {
+	t.Helper()
+	if res.Errors != 0 || res.Verdict != OK && res.Verdict != Warn || (res.Verdict == OK) != (res.Warnings == 0) {
+		t.Errorf("%s:\n%s", name, verdictLines(res))
+	}
+	var b strings.Builder
+	for _, f := range res.Findings {
+		if f.Severity == Warning {
+			fmt.Fprintf(&b, "%s seq %d: %s\n", f.Rule, f.Seq, f.Message)
+		}
+	}
+	return b.String()
+}
+
+// checkWarnings compares warnings by log with those that a human has reviewed.
+func checkWarnings(t *testing.T, golden string, got map[string]string) {
+	t.Helper()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		if got[name] != "" {
+			fmt.Fprintf(&b, "== %s\n%s\n", name, got[name])
+		}
+	}
+	golden = filepath.Join("testdata", golden)
+	if *update {
+		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if d := cmp.Diff(string(read(t, golden)), b.String()); d != "" {
+		t.Errorf("%s (-want +got):\n%s", golden, d)
+	}
+}
+
+// Every undamaged scenario is without errors in every container, and its
+// warnings are those it was made to have.
 func TestCorpusSound(t *testing.T) {
 	dir, ok := corpus.Dir(t)
 	if !ok {
 		t.Skip("the full corpus is not here")
 	}
 	n := map[string]int{}
+	warnings := map[string]string{}
 	for _, part := range []string{"head", "july"} {
 		for _, pattern := range []string{"session*.jsonl", "session*.jsonl.zstd", "session*.sqlite"} {
 			files, err := filepath.Glob(filepath.Join(dir, part, "*", pattern))
@@ -148,9 +187,12 @@ func TestCorpusSound(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if res.Verdict != OK || res.Errors != 0 || res.Warnings != 0 {
-						t.Errorf("%s:\n%s", name, verdictLines(res))
+					got := warningLines(t, name, res)
+					key := filepath.ToSlash(filepath.Dir(name)) + " " + res.Session
+					if was, ok := warnings[key]; ok && was != got {
+						t.Errorf("%s: warnings depend on the container (-other +this):\n%s", name, cmp.Diff(was, got))
 					}
+					warnings[key] = got
 				}
 			}
 		}
@@ -160,6 +202,7 @@ func TestCorpusSound(t *testing.T) {
 			t.Fatalf("no scenarios found of %s: %v", kind, n)
 		}
 	}
+	checkWarnings(t, "corpus-warnings.golden", warnings)
 	t.Logf("sound logs: %v", n)
 }
 

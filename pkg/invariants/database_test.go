@@ -88,8 +88,8 @@ func TestCorpusDatabases(t *testing.T) {
 // soundLog is a session with one turn, as the newest harness writes it.
 var soundLog = []string{
 	`{"type":"turn/start","seq":0,"time":1,"data":{"turn":1}}`,
-	`{"type":"user/message","seq":1,"time":2,"data":{"content":[{"type":"text","text":"hi"}],"source":{"kind":"user"},"role":"user","id":"u-1"},"surfaceOp":"append"}`,
-	`{"type":"step/start","seq":2,"time":3,"data":{"turn":1,"step":1}}`,
+	`{"type":"step/start","seq":1,"time":2,"data":{"turn":1,"step":1}}`,
+	`{"type":"user/message","seq":2,"time":3,"data":{"content":[{"type":"text","text":"hi"}],"source":{"kind":"user"},"role":"user","id":"u-1"},"surfaceOp":"append"}`,
 	`{"type":"request/header","seq":3,"time":4,"data":{"header":{"config":{"provider":"p","model":"m"}},"reason":"initial"}}`,
 	`{"type":"assistant/chunk","seq":4,"time":5,"data":{"turn":1,"step":1,"chunk":{"type":"block-start","index":0,"blockType":"text"}}}`,
 	`{"type":"assistant/chunk","seq":5,"time":6,"data":{"turn":1,"step":1,"chunk":{"type":"text-delta","index":0,"text":"a fig"}}}`,
@@ -122,7 +122,7 @@ func TestDatabaseRules(t *testing.T) {
 		{name: "column", sql: `UPDATE events SET type='' WHERE seq=9`, want: []string{"DB-COLUMN error 9"}, verdict: Corrupt},
 		{name: "data", sql: `UPDATE events SET data='{' WHERE seq=9`, want: []string{"DB-DATA error 9"}, verdict: Corrupt},
 		{name: "sources", sql: `UPDATE events SET source_event_seqs=x'80' WHERE seq=8`, want: []string{"DB-SOURCES error 8"}, verdict: Corrupt},
-		{name: "op", sql: `UPDATE events SET surface_op='append' WHERE seq=1`, want: []string{"DB-OP error 1"}, verdict: Corrupt},
+		{name: "op", sql: `UPDATE events SET surface_op='append' WHERE seq=2`, want: []string{"DB-OP error 2"}, verdict: Corrupt},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "x.sqlite")

@@ -81,6 +81,10 @@ type Options struct {
 	// AsLoaded judges the log as the newest harness holds it after loading: its
 	// events upgraded, its torn tail dropped, its open turn closed.
 	AsLoaded bool
+	// Parent finds the log of another session, nil when it is not at hand. Check
+	// reads and closes it. Without Parent no log is.
+	Parent   func(id string) *logfmt.Log
+	Paranoid Paranoia // how many requests are rebuilt a second time
 	// Request is called for every request of the log, in order of dispatch,
 	// candidates and inherited ones included. The request is valid during the call.
 	Request func(*fold.Request)
@@ -98,6 +102,11 @@ type Result struct {
 	Mode       fold.Mode   // how the surface was found
 	Events     int64       // events read
 	Requests   RequestCounts
+	Usage      Usage // what providers reported
+	Resumes    Resumes
+	Extended   int64 // requests that were found to extend the one before, as they must
+	Lineage    Lineage
+	Paranoid   Paranoid
 	Verdict    Verdict
 	Class      logfmt.Class   // physical soundness
 	Findings   []*Finding     // by place
@@ -116,6 +125,7 @@ func Check(ctx context.Context, log *logfmt.Log, opts Options) (*Result, error) 
 		opts.MaxPerRule = defaultMaxPerRule
 	}
 	c := newContext(log, opts)
+	defer c.lineage.close()
 	n := 0
 	for e, d := range log.Events() {
 		if n++; n&1023 == 1 && ctx.Err() != nil {
@@ -130,12 +140,18 @@ func Check(ctx context.Context, log *logfmt.Log, opts Options) (*Result, error) 
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	return c.finish(), nil
+	res := c.conclude()
+	var err error
+	if res.Paranoid, err = c.second.run(ctx, c); err != nil {
+		return nil, err
+	}
+	c.settle(res)
+	return res, nil
 }
 
-// finish closes the state, lets the checkers have their last word and draws the
-// conclusion.
-func (c *Context) finish() *Result {
+// conclude closes the state, lets the checkers have their last word and fills in
+// the result but for its findings.
+func (c *Context) conclude() *Result {
 	c.header() // a log without events still has a header record to judge
 	class := c.log.Class()
 	// Defects that only the whole log shows are in the list and were not yielded.
@@ -150,6 +166,7 @@ func (c *Context) finish() *Result {
 		r.checker.End(c)
 	}
 	c.rule = nil
+	c.lineage.finish(c)
 	if c.refused {
 		c.nothing()
 	}
@@ -162,6 +179,10 @@ func (c *Context) finish() *Result {
 		Requests:   c.counts,
 		Class:      class,
 		Eras:       c.processes(),
+		Usage:      c.witness.usage,
+		Resumes:    c.resumes,
+		Extended:   c.extended,
+		Lineage:    c.lineage.Lineage,
 	}
 	for _, d := range c.log.Defects() {
 		if d.Class == logfmt.Torn || d.Class == logfmt.Corrupt {
@@ -173,7 +194,6 @@ func (c *Context) finish() *Result {
 	if h := c.log.Header; h != nil {
 		res.Session, res.Generation = h.ID, h.Generation
 	}
-	c.settle(res)
 	return res
 }
 

@@ -18,8 +18,12 @@ func newFolder(c *Context) *folder {
 	return f
 }
 
-func (f *folder) add(e *logfmt.Event) { f.take(f.f.Add(e)) }
-func (f *folder) end()                { f.take(f.f.End()) }
+func (f *folder) add(e *logfmt.Event) {
+	f.c.fed++
+	f.take(f.f.Add(e), e)
+}
+
+func (f *folder) end() { f.take(f.f.End(), nil) }
 
 // inherit makes all requests so far inherited ones: the log has just told where
 // what it took over ends.
@@ -28,7 +32,8 @@ func (f *folder) inherit() {
 	*n = RequestCounts{Inherited: n.Exact + n.Messages + n.Ambiguous + n.Candidates + n.Inherited}
 }
 
-func (f *folder) take(rs []*fold.Request) {
+// take counts the requests that event e has ended; nil at the end of the log.
+func (f *folder) take(rs []*fold.Request, e *logfmt.Event) {
 	n := &f.c.counts
 	for _, r := range rs {
 		switch {
@@ -43,6 +48,8 @@ func (f *folder) take(rs []*fold.Request) {
 		default:
 			n.Ambiguous++
 		}
+		f.c.witness.request(f.c, r, e)
+		f.c.second.request(f.c, r)
 		if f.c.opts.Request != nil {
 			f.c.opts.Request(r)
 		}

@@ -96,17 +96,22 @@ func genCallID(c *Context, e *logfmt.Event) {
 		return
 	}
 	var seen []string
+	bad := func(format string, args ...any) *Finding {
+		f := c.Report(e, "data.message.content", format, args...)
+		f.Severity = Error // the harness looks from generation 2 on
+		return f
+	}
 	for b := range toolCalls(e) {
 		v := jsjson.Get(b, "id")
 		id, _ := jsjson.Str(v)
 		switch {
 		case id == "":
-			c.Report(e, "data.message.content", "a tool call of the answer has the id %s, expected a non-empty string", show(v))
+			bad("a tool call of the answer has the id %s, expected a non-empty string", show(v))
 		case slices.Contains(seen, id):
-			c.Report(e, "data.message.content", "two tool calls of the answer have the id %s, expected one", quoted(id))
+			bad("two tool calls of the answer have the id %s, expected one", quoted(id))
 		case c.pending.find(id) != nil:
 			x := c.pending.find(id)
-			f := c.Report(e, "data.message.content", "a tool call of the answer has the id %s, which a call without a result already has", quoted(id))
+			f := bad("a tool call of the answer has the id %s, which a call without a result already has", quoted(id))
 			f.Related = append(f.Related, Related{x.at.Seq, x.at.Pos.Line, "the call is asked for here"})
 		}
 		seen = append(seen, id)
@@ -545,7 +550,7 @@ func (s *genSeed) Event(c *Context, e *logfmt.Event) {
 		return
 	}
 	if h := c.log.Header; !s.marked && h.Seeded != nil && !*h.Seeded {
-		c.Report(e, "data.inherited", "the mark ends inherited events, but the header says isSeeded: false")
+		c.Report(e, "data.inherited", "the mark ends inherited events, but the header says isSeeded: false").Severity = Error
 	}
 	s.marked = true
 }
@@ -555,7 +560,7 @@ func (s *genSeed) End(c *Context) {
 	if s.marked || h.Seeded == nil || !*h.Seeded || len(c.lost) > 0 || c.losses > 0 || c.log.Class() == logfmt.Torn {
 		return
 	}
-	c.ReportAt(Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}, "isSeeded", "the header says isSeeded: true, but no session/end-seed says inherited: true: nothing tells which events are inherited")
+	c.ReportAt(Place{Pos: h.Pos, Seq: -1, Turn: -1, Step: -1}, "isSeeded", "the header says isSeeded: true, but no session/end-seed says inherited: true: nothing tells which events are inherited").Severity = Error // of a header that says so
 }
 
 // genCatalog holds the list of children together.

@@ -44,6 +44,7 @@ func lines(res *Result, notes bool) []string {
 // Each rule has archives in testdata, named by its id and what they show: the
 // smallest log that breaks it, bad.jsonl, with every finding that it gives
 // (rule, severity, line, seq) and its verdict, and the nearest log that does not.
+// Both may have a parent, parent.jsonl.
 func TestPairs(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -87,6 +88,7 @@ var elsewhere = map[string]bool{
 	// TestArchiveVerdicts, and TestArchive of package logfmt
 	"ZIP-DIRECTORY": true, "ZIP-NAME": true, "ZIP-DUPLICATE": true, "ZIP-METHOD": true, "ZIP-BOMB": true, "ZIP-DATA": true,
 	"ZIP-ENTRY": true, "ZIP-IDENTITY": true, "ZIP-HASH": true, "ZIP-MEDIA": true,
+	"REQ-EXTEND": true, "REQ-PARANOID": true, // no log does; TestExtend, TestParanoid
 	// TestCompare
 	"REQ-BYTES": true, "REQ-KEYORDER": true, "REQ-MISSING": true, "REQ-EXTRA": true, "REQ-AUX": true, "REQ-RECORD": true,
 }
@@ -116,7 +118,18 @@ func testPair(t *testing.T, file, rule string) {
 	if logs["bad.jsonl"] == nil || logs["ok.jsonl"] == nil || len(want) == 0 {
 		t.Fatal("want bad.jsonl, ok.jsonl and an expectation")
 	}
-	bad := judge(t, logs["bad.jsonl"], Options{})
+	opts := Options{Parent: func(id string) *logfmt.Log {
+		data := logs["parent.jsonl"]
+		if data == nil {
+			return nil
+		}
+		log, err := logfmt.NewReader(bytes.NewReader(data), "parent.jsonl", logfmt.Options{})
+		if err != nil || log.Header.ID != id {
+			t.Fatalf("parent %q: %v", id, err)
+		}
+		return log
+	}}
+	bad := judge(t, logs["bad.jsonl"], opts)
 	if d := cmp.Diff(sorted(want), sorted(lines(bad, true))); d != "" {
 		t.Errorf("bad.jsonl: findings (-want +got):\n%s", d)
 		for _, f := range bad.Findings {
@@ -126,7 +139,7 @@ func testPair(t *testing.T, file, rule string) {
 	if bad.Verdict != verdict {
 		t.Errorf("bad.jsonl: verdict %s, want %s", bad.Verdict, verdict)
 	}
-	ok := judge(t, logs["ok.jsonl"], Options{})
+	ok := judge(t, logs["ok.jsonl"], opts)
 	if ok.Verdict != OK {
 		t.Errorf("ok.jsonl: verdict %s, want ok: %v", ok.Verdict, lines(ok, true))
 	}
@@ -136,7 +149,8 @@ func testPair(t *testing.T, file, rule string) {
 		}
 	}
 	// Alone, the rule finds the same.
-	only := judge(t, logs["bad.jsonl"], Options{Rules: func(id string) bool { return id == rule }})
+	opts.Rules = func(id string) bool { return id == rule }
+	only := judge(t, logs["bad.jsonl"], opts)
 	n := 0
 	for _, f := range only.Findings {
 		if f.Rule == rule {

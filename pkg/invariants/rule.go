@@ -135,6 +135,13 @@ func init() {
 	register(requestRules...)
 	register(rootRules...)
 	register(zipRules...)
+	register(streamRules...)
+	register(witnessRules...)
+	register(driftRules...)
+	register(hazardRules...)
+	register(cacheRules...)
+	register(lineageRules...)
+	register(paranoidRules...)
 	registerMissing(genRules...)
 }
 

@@ -170,7 +170,7 @@ func (s *shaper) chunk() {
 	if jsjson.KindOf(ch) != jsjson.Object {
 		return
 	}
-	typ := chunkType(ch)
+	typ := c.chunkIs
 	if typ == "" {
 		v := jsjson.Get(ch, "type")
 		if jsjson.KindOf(v) != jsjson.String {
@@ -184,7 +184,7 @@ func (s *shaper) chunk() {
 		return
 	}
 	if typ != "usage" && typ != "finish" {
-		if v := jsjson.Get(ch, "index"); wantCount(v) != "" {
+		if v := jsjson.Get(ch, "index"); wantNumber(v) != "" { // which number, is STREAM-INDEX
 			c.Report(e, "data.chunk.index", "index of the chunk is %s, expected a whole number from 0", show(v))
 		}
 	}

@@ -1,22 +1,36 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/dsh-audit/dsh-audit/internal/corpus"
 )
 
+var update = flag.Bool("update", false, "rewrite the warnings of sound logs")
+
 // finish fails for every case that disagrees and logs the counts.
-func (r *run) finish(t *testing.T, atLeast map[string]int) {
+func (r *run) finish(t *testing.T, warnings string, atLeast map[string]int) {
 	t.Helper()
 	for _, f := range r.fails {
 		t.Error(f)
 	}
-	for _, w := range r.warned {
-		t.Errorf("warning on a sound log: %s", w)
+	// The warnings are those that the case was made to have.
+	slices.Sort(r.warned)
+	golden := filepath.Join("testdata", warnings)
+	got := strings.Join(r.warned, "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if d := cmp.Diff(string(read(golden)), got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", golden, d)
 	}
 	for kind, n := range atLeast {
 		if r.ok[kind] < n {
@@ -34,7 +48,7 @@ func TestGoldens(t *testing.T) {
 	if err := r.parts("sound"); err != nil {
 		t.Fatal(err)
 	}
-	r.finish(t, map[string]int{"requests": 45, "request-lines": 200, "sent-only": 45, "recording": 45, "messages": 45,
+	r.finish(t, "sound-warnings.golden", map[string]int{"requests": 45, "request-lines": 200, "sent-only": 45, "recording": 45, "messages": 45,
 		"header": 40, "surface": 45, "events": 50, "sound": 50})
 }
 
@@ -48,7 +62,7 @@ func TestCorpus(t *testing.T) {
 	if err := r.all(); err != nil {
 		t.Fatal(err)
 	}
-	r.finish(t, map[string]int{"requests": 202, "request-lines": 839, "sent-only": 202, "recording": 202, "messages": 221,
+	r.finish(t, "corpus-warnings.golden", map[string]int{"requests": 202, "request-lines": 839, "sent-only": 202, "recording": 202, "messages": 221,
 		"header": 201, "surface": 221, "events": 223, "sound": 204, "refused": 181, "accepted": 71, "sweep": 5922, "digests": 876})
 }
 
