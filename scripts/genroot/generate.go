@@ -3,6 +3,7 @@ package main
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 
+	"github.com/dsh-audit/dsh-audit/pkg/invariants"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -77,7 +79,8 @@ type template struct {
 	events []*logfmt.Event
 }
 
-// templates reads the sound logs of the newest dialect that need no other log.
+// templates reads the logs of the newest dialect that need no other log and that
+// nothing is found in: what is found in their copies is then what was done to them.
 func templates(dir string) ([]*template, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "head-*", "session.jsonl"))
 	if err != nil {
@@ -88,6 +91,13 @@ func templates(dir string) ([]*template, error) {
 		log, err := logfmt.OpenFile(path, logfmt.Options{})
 		if err != nil {
 			return nil, err
+		}
+		result, err := invariants.Check(context.Background(), log, invariants.Options{})
+		if err != nil {
+			return nil, err
+		}
+		if result.Verdict != invariants.OK {
+			continue
 		}
 		t := &template{name: filepath.Base(filepath.Dir(path)), header: map[string]json.RawMessage{}}
 		for e, d := range log.Events() {
