@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"internal/cli/source": {"internal/cli", "pkg/fold"},
 	"internal/cli/replay": {"internal/cli/source", "internal/report", "pkg/load", "pkg/drift", "pkg/golden"},
 	"internal/cli/verify": {"internal/cli/source", "internal/report", "pkg/invariants", "pkg/migrate"},
-	"internal/cli/diff":   {"internal/cli/source", "internal/report", "pkg/drift"},
+	"internal/cli/diff":   {"internal/cli/source", "internal/report", "pkg/drift", "pkg/migrate"},
 	"cmd/dsh-replay":      {"internal/cli/replay"},
 	"cmd/dsh-verify":      {"internal/cli/verify"},
 	"cmd/dsh-diff":        {"internal/cli/diff"},

@@ -13,7 +13,7 @@ var genRules = []*Rule{
 		Advice: "Rename the file after the version in its header. Nothing in the log itself is wrong.",
 	},
 	{
-		ID: "FORK-SEED", Severity: Error, Spec: "FORMATS §2.3, §7.4 C1",
+		ID: "FORK-MARK", Severity: Error, Spec: "FORMATS §2.3, §7.4 C1",
 		Title:  "a seeded log says where its own events begin, and no other does",
 		Text:   "From generation 2 the header says only whether events were inherited. Where they end is told by the last session/end-seed with inherited: true. One without the other leaves open which events are the session's own.",
 		How:    "The mark was lost or added when the log was edited, or the header belongs to another log.",
@@ -180,7 +180,7 @@ var (
 	}
 	rules2 = []genRule{
 		{id: "LOG-TYPE", alone: true, new: stateless(genType)},
-		{id: "FORK-SEED", types: []string{"session/end-seed"}, new: func() Checker { return new(genSeed) }},
+		{id: "FORK-MARK", types: []string{"session/end-seed"}, new: func() Checker { return new(genSeed) }},
 		{id: "EVT-SHAPE", alone: true, new: stateless(genShape)},
 		{id: "MSG-SHAPE", types: []string{"user/message", "assistant/message", "tool/result"}, alone: true, new: stateless(checkMessage)},
 		{id: "STEP-SCOPE", types: []string{"assistant/message", "assistant/attempt", "tool/call", "tool/result"}, new: stateless(checkScope)},

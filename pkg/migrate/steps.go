@@ -212,7 +212,7 @@ type judge struct {
 
 // passed are rules that the harness's restore does not have: the session layer has
 // them, or nobody.
-var passed = []string{"SURF-REWRITE", "SURF-EMPTY", "LOG-HEADER", "LOG-GENERATION", "FORK-SEED"}
+var passed = []string{"SURF-REWRITE", "SURF-EMPTY", "LOG-HEADER", "LOG-GENERATION", "FORK-MARK"}
 
 // atStep are rules of generation 1 that its step makes, and not its restore.
 var atStep = []string{"LOG-TYPE", "EVT-SHAPE", "MSG-SHAPE", "HDR-SHAPE"}

@@ -31,6 +31,7 @@ usage: dsh-diff [options] A B
        dsh-diff [options] --runs LOG LOG
        dsh-diff [options] --headers LOG or ROOT ...
        dsh-diff [options] --cache LOG or ROOT ...
+       dsh-diff [options] --generations DIR ...
 
 A and B are each LOG@TURN.STEP or LOG@TURN.STEP.ATTEMPT, one request of a log, or
 LOG, its last request. What follows the last "@" names the request; a file that
@@ -53,6 +54,8 @@ modes:
   --headers       how models, system prompts and tools vary over many sessions
   --cache         what of each request a provider could reuse, where the prefix
                   breaks, and the cache reads expected and reported
+  --generations   logs that lie beside their own successor of a later format
+                  generation: the same conversation, or what was lost
 
 options:
   --format F      text (default) or json: one object, see docs/json.md
@@ -70,7 +73,8 @@ exit status:
      repeats the one before; --resumes: nothing drifted; --fork: the prefix is the
      parent's and the first request extends it, or without a prefix has the same
      header; --runs: nothing differs; --headers: one model, prompt and set of
-     tools; --cache: always
+     tools; --cache: always; --generations: every successor begins with
+     what a migration makes of the log
   1  they differ
   2  the call was wrong, a request is not there, a log is damaged (what could be
      read is shown), or reading or writing failed
@@ -89,6 +93,7 @@ var modes = []struct {
 	run  func(*cli.Call, string, report.DiffOptions) error
 }{
 	{"steps", steps}, {"resumes", resumes}, {"fork", fork}, {"runs", runs}, {"headers", headers}, {"cache", cache},
+	{"generations", generations},
 }
 
 // Program returns the program.
