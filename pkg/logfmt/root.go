@@ -118,10 +118,60 @@ func (w *walker) dir(dir string) bool {
 				w.find(dir, w.entry(path, e))
 			}
 		default:
+			if newer := newerBeside(dir, e.Name()); newer != "" && sameSession(path, filepath.Join(dir, newer)) {
+				n, _ := GenerationOfName(e.Name())
+				w.skip(path, "an older generation of the same session")
+				w.find(dir, olderGeneration(path, n, newer, 0))
+				return true
+			}
 			return w.file(dir, path, e.Name())
 		}
 		return true
 	})
+}
+
+// olderGeneration reports a log beside a later generation of itself.
+func olderGeneration(path string, generation int64, newer string, more int) *Defect {
+	message := fmt.Sprintf("generation %d of the session, which is kept but never read again: the harness opens %s", generation, newer)
+	if more > 0 {
+		message += fmt.Sprintf(" (and %d more logs)", more)
+	}
+	return placed(RuleGeneration, path, "to judge it, name it", "%s", message)
+}
+
+// newerBeside names the log of the highest generation that lies beside the log of
+// that name, "" when it is the highest itself.
+func newerBeside(dir, name string) (newer string) {
+	own, ok := GenerationOfName(name)
+	if !ok {
+		return ""
+	}
+	eachEntry(dir, nameBatch, func(e fs.DirEntry) bool {
+		if n, ok := GenerationOfName(e.Name()); ok && n > own && e.Type().IsRegular() {
+			own, newer = n, e.Name()
+		}
+		return true
+	})
+	return newer
+}
+
+// sameSession reports whether two files are logs of one session. Where the layout
+// is not known, the directory does not tell.
+func sameSession(a, b string) bool {
+	id := func(path string) (string, bool) {
+		l, err := OpenFile(path, Options{})
+		if err != nil {
+			return "", false
+		}
+		defer l.Close()
+		if l.Header == nil {
+			return "", false
+		}
+		return l.Header.ID, true
+	}
+	x, ok1 := id(a)
+	y, ok2 := id(b)
+	return ok1 && ok2 && x == y
 }
 
 // leadsToDir reports whether a link leads to a directory, or nowhere for being
@@ -423,11 +473,11 @@ func (r *root) session(dir, project, segment string) bool {
 		path := filepath.Join(dir, f.name)
 		if f.generation < logs[0].generation {
 			r.skip(path, "an older generation of the same session")
-			message := fmt.Sprintf("generation %d of the session, which is kept but never read again: the harness opens %s", f.generation, logs[0].name)
-			if rest := n - len(logs); rest > 0 && i == len(logs)-1 {
-				message += fmt.Sprintf(" (and %d more logs)", rest)
+			rest := 0
+			if i == len(logs)-1 {
+				rest = n - len(logs)
 			}
-			r.report(placed(RuleGeneration, path, "to judge it, name it", "%s", message))
+			r.report(olderGeneration(path, f.generation, logs[0].name, rest))
 			continue
 		}
 		ok := r.log(path, func(l *Log) {

@@ -305,7 +305,7 @@ func TestRoot(t *testing.T) {
 			"z/dangling":                             "-> nothing",
 		}, []string{
 			"log x/session.2.jsonl: jsonl, 2 events, intact",
-			"log x/session.jsonl: jsonl, 2 events, intact",
+			"ROOT-GENERATION x: x/session.jsonl: generation 0 of the session, which is kept but never read again: the harness opens session.v3.jsonl",
 			"log x/session.v3.jsonl: jsonl, 2 events, intact",
 			"log y/sessions/--srv-app--/a/session.jsonl: jsonl, 2 events, intact",
 			`  ROOT-IDENTITY the log lies in --srv-app--/a, its header puts it in --srv-app--/z: the directory is that of id "a", the header has id "z"`,
@@ -315,6 +315,7 @@ func TestRoot(t *testing.T) {
 			"ROOT-ENTRY z: z/session.lnk.jsonl: a symbolic link, which is not followed: what it stands for is not judged",
 			"ROOT-ENTRY z: z/up: a symbolic link, which is not followed: what it stands for is not judged",
 			"skip x/other.jsonl: not named session*.jsonl or session*.jsonl.zstd",
+			"skip x/session.jsonl: an older generation of the same session",
 			"skip z/dangling: not a regular file",
 			"skip z/index.sqlite: a search index, not a session store",
 			"skip z/loop: not a regular file",
