@@ -100,7 +100,8 @@ func example(root, id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	bad := verify.ParseExamples(string(text))["bad.jsonl"] + "\n"
+	logs := verify.ParseExamples(string(text))
+	bad := logs["bad.jsonl"] + "\n"
 	comment, _, _ := strings.Cut(string(text), "\n-- ")
 	if slices.Contains(strings.Split(comment, "\n"), "cut bad.jsonl") {
 		bad = strings.TrimSuffix(bad, "\n")
@@ -114,8 +115,16 @@ func example(root, id string) (string, error) {
 	if err := os.WriteFile(log, []byte(bad), 0o666); err != nil {
 		return "", err
 	}
+	args := []string{"dsh-verify", "--config", os.DevNull, "--notes", "--only", id, log}
+	if parent, ok := logs["parent.jsonl"]; ok {
+		path := filepath.Join(dir, "parent.jsonl")
+		if err := os.WriteFile(path, []byte(parent+"\n"), 0o666); err != nil {
+			return "", err
+		}
+		args = append(args, path)
+	}
 	var out, errs bytes.Buffer
-	cli.Execute(context.Background(), verify.Program(), []string{"dsh-verify", "--config", os.DevNull, "--notes", "--only", id, log}, strings.NewReader(""), &out, &errs)
+	cli.Execute(context.Background(), verify.Program(), args, strings.NewReader(""), &out, &errs)
 	for line := range strings.Lines(out.String()) {
 		rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), log+":")
 		if !ok || !strings.Contains(rest, " "+id+" ") {
@@ -127,7 +136,7 @@ func example(root, id string) (string, error) {
 		if err != nil || n < 1 || n > len(lines) {
 			return "", fmt.Errorf("%s: no line in %q", file, line)
 		}
-		return shorten(lines[n-1]) + "\nlog.jsonl:" + rest, nil
+		return shorten(lines[n-1]) + "\nlog.jsonl:" + strings.ReplaceAll(rest, dir+string(filepath.Separator), ""), nil
 	}
 	return "", fmt.Errorf("%s: no finding of %s:\n%s%s", file, id, out.Bytes(), errs.Bytes())
 }
