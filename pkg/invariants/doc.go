@@ -1,6 +1,6 @@
 // Package invariants judges session logs: it holds the rules a log keeps, looks
 // for breaches in one pass, and draws one verdict. It implements SEMANTICS §1,
-// §3.3, §5.4, §6.2, §8 and PHYSICAL §2, §6, §7.
+// §3.3, §5.4, §6, §8, §9, §10 and PHYSICAL §2, §6, §7.
 //
 // # Rules
 //
@@ -22,6 +22,20 @@
 // One cause is one finding as far as that can be told: when a number is wrong
 // the next one may continue from it or from what it should have been, and what
 // depends on lost or faulty events is not held against the events that follow.
+//
+// # Witnesses
+//
+// A log says many things twice, and a check is worth something where two records
+// were made apart: chunks and the message made of them, calls and the blocks that
+// ask for them, a header and the one before, usage in the stream and in the
+// message, a child's first events and its parent's (Options.Parent). Results
+// count what was compared. The fold itself is held against a second one that
+// starts afresh for each request (Options.Paranoid), and each request against the
+// one before, which it must extend.
+//
+// What harms a session without being a fault of its log is a note, or a warning
+// where the log has no excuse for it: ids that repeat, calls without a result,
+// caches that were not read.
 //
 // # Verdicts
 //

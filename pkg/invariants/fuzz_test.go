@@ -144,3 +144,62 @@ func checkResult(t *testing.T, res *Result) {
 
 // sameError compares causes by their words.
 var sameError = cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })
+
+// Whatever the bytes, the checks of this package against itself are content: the
+// second fold gives what the first one gave, requests extend one another where
+// they must, and a log held against itself as its own parent agrees.
+func FuzzWitness(f *testing.F) {
+	for _, pattern := range []string{"CHUNK-*", "CALL-*", "STREAM-*", "HDR-*", "FORK-*", "SURF-R*", "CMP-PAIR*", "LOG-WRITERS*", "CACHE-*"} {
+		archives, err := filepath.Glob("testdata/" + pattern + ".txtar")
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range archives {
+			a, err := txtar.ParseFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			for _, x := range a.Files {
+				f.Add(x.Data)
+			}
+		}
+	}
+	path := filepath.Join(f.TempDir(), "log.jsonl")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		open := func() *logfmt.Log {
+			log, err := logfmt.OpenFile(path, logfmt.Options{})
+			if err != nil {
+				return nil
+			}
+			return log
+		}
+		log := open()
+		if log == nil {
+			return
+		}
+		defer log.Close()
+		res, err := Check(context.Background(), log, Options{MaxPerRule: 10, Paranoid: ParanoidAll, Parent: func(string) *logfmt.Log {
+			p := open()
+			if p.Header != nil && log.Header.ParentSession != nil {
+				p.Header.ID = *log.Header.ParentSession
+			}
+			return p
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkResult(t, res)
+		for _, f := range res.Findings {
+			switch f.Rule {
+			case "REQ-PARANOID", "REQ-EXTEND", "FORK-PREFIX":
+				t.Fatalf("%s: %s", f.Rule, f.Message)
+			}
+		}
+		if res.Paranoid.Skipped == "" && res.Paranoid.Checked != res.Paranoid.Of {
+			t.Fatalf("%+v", res.Paranoid)
+		}
+	})
+}

@@ -123,7 +123,15 @@ func headerChanges(a, b *fold.EpochHeader) []headerChange {
 	add := func(field, format string, args ...any) {
 		out = append(out, headerChange{field, fmt.Sprintf(format, args...)})
 	}
+	const many = 256 // members of a config that are compared one by one
 	seen := map[string]bool{}
+	if max(jsjson.Len(a.Config), jsjson.Len(b.Config)) > many {
+		if !sameValue(a.Config, b.Config) {
+			add("config", "was %s, is %s", show(a.Config), show(b.Config))
+		}
+		a, b = &fold.EpochHeader{AdapterDefaults: a.AdapterDefaults, System: a.System, Tools: a.Tools, MessagePrefix: a.MessagePrefix},
+			&fold.EpochHeader{AdapterDefaults: b.AdapterDefaults, System: b.System, Tools: b.Tools, MessagePrefix: b.MessagePrefix}
+	}
 	for _, h := range [...]*fold.EpochHeader{a, b} {
 		for k := range jsjson.Members(h.Config) {
 			key, _ := jsjson.Str(k)
@@ -150,11 +158,15 @@ func headerChanges(a, b *fold.EpochHeader) []headerChange {
 	}
 	if !bytes.Equal(a.MessagePrefix, b.MessagePrefix) && (jsjson.Len(a.MessagePrefix) > 0 || jsjson.Len(b.MessagePrefix) > 0) {
 		n, m := jsjson.Len(a.MessagePrefix), jsjson.Len(b.MessagePrefix)
-		i := 0
-		for i < min(n, m) && bytes.Equal(jsjson.Index(a.MessagePrefix, i), jsjson.Index(b.MessagePrefix, i)) {
-			i++
-		}
-		add("messagePrefix", "had %d messages, has %d, of which the first %d are equal", n, m, i)
+		same := 0
+		pairwise(a.MessagePrefix, b.MessagePrefix, func(i int, x, y []byte) bool {
+			if bytes.Equal(x, y) {
+				same++
+				return true
+			}
+			return false
+		})
+		add("messagePrefix", "had %d messages, has %d, of which the first %d are equal", n, m, same)
 	}
 	return out
 }

@@ -140,12 +140,18 @@ func (p *pairingChecker) Event(c *Context, e *logfmt.Event) {
 	}
 }
 
+// mostTold bounds what is remembered as told.
+const mostTold = 4096
+
 // tell reports whether something is told for the first time.
 func (p *pairingChecker) tell(key string) bool {
 	if p.told == nil {
 		p.told = map[string]bool{}
 	}
 	was := p.told[key]
+	if !was && len(p.told) == mostTold {
+		return false // it is said often enough
+	}
 	p.told[key] = true
 	return !was
 }

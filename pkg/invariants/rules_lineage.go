@@ -282,12 +282,15 @@ func valueDiff(path string, a, b []byte) (at, is, want string) {
 				}
 			}
 		case jsjson.KindOf(a) == jsjson.Array && jsjson.KindOf(b) == jsjson.Array && jsjson.Len(a) == jsjson.Len(b):
-			for i := range jsjson.Len(a) {
-				if x, y = jsjson.Index(a, i), jsjson.Index(b, i); !sameValue(x, y) {
-					next = "[" + number(int64(i)) + "]"
-					a, b = x, y
-					break
+			pairwise(a, b, func(i int, v, w []byte) bool {
+				if sameValue(v, w) {
+					return true
 				}
+				next, x, y = "["+number(int64(i))+"]", v, w
+				return false
+			})
+			if next != "" {
+				a, b = x, y
 			}
 		}
 		if next == "" {

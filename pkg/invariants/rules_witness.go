@@ -321,25 +321,48 @@ func compareContent(c *Context, e *logfmt.Event, a *answer, got *fold.Assembly) 
 	if bytes.Equal(got.Content, a.content) || jsjson.Equal(got.Content, a.content) {
 		return true
 	}
-	n, m := jsjson.Len(a.content), jsjson.Len(got.Content)
-	for i := range min(n, m) {
-		is, want := jsjson.Index(a.content, i), jsjson.Index(got.Content, i)
-		if jsjson.Equal(is, want) {
-			continue
+	same := true
+	pairwise(a.content, got.Content, func(i int, is, want []byte) bool {
+		if same = jsjson.Equal(is, want); same {
+			return true
 		}
 		path := a.at + ".content[" + number(int64(i)) + "]"
 		for k, v := range jsjson.Members(want) {
 			key, _ := jsjson.Str(k)
 			if w := jsjson.Get(is, key); !jsjson.Equal(w, v) {
-				c.Report(e, path+"."+string(appendSafe(nil, key, 24)), "%s of block %d is %s, but its chunks give %s", string(appendSafe(nil, key, 24)), i, excerpt(w, v), excerpt(v, w))
+				key = string(appendSafe(nil, key, 24))
+				c.Report(e, path+"."+key, "%s of block %d is %s, but its chunks give %s", key, i, excerpt(w, v), excerpt(v, w))
 				return false
 			}
 		}
 		c.Report(e, path, "block %d is %s, but its chunks give %s", i, show(is), show(want))
 		return false
+	})
+	if same {
+		c.Report(e, a.at+".content", "the message has %s, but its chunks give %d", blockCount(jsjson.Len(a.content)), jsjson.Len(got.Content))
 	}
-	c.Report(e, a.at+".content", "the message has %d blocks, but its chunks give %d", n, m)
 	return false
+}
+
+func blockCount(n int) string {
+	if n == 1 {
+		return "1 block"
+	}
+	return number(int64(n)) + " blocks"
+}
+
+// pairwise walks over two arrays as far as both go, until f returns false.
+func pairwise(a, b []byte, f func(i int, x, y []byte) bool) {
+	if jsjson.KindOf(a) != jsjson.Array || jsjson.KindOf(b) != jsjson.Array {
+		return
+	}
+	for n, i, j := 0, 1, 1; i < len(a)-1 && j < len(b)-1; n++ {
+		x, y := jsjson.Skip(a, i), jsjson.Skip(b, j)
+		if !f(n, a[i:x], b[j:y]) {
+			return
+		}
+		i, j = x+1, y+1
+	}
 }
 
 func checkUsage(c *Context, e *logfmt.Event) {
@@ -404,7 +427,6 @@ type call struct {
 	id, name, args []byte // JSON tokens
 	block          int    // its place in the content
 	ran, answered  bool
-	seq            int64 // of its tool/call
 }
 
 // take reads the calls of an answer.
@@ -413,14 +435,22 @@ func (k *callList) take(c *Context, e *logfmt.Event) {
 	i := 0
 	for b := range jsjson.Elements(c.answerOf(e).content) {
 		if jsjson.StrEq(jsjson.Get(b, "type"), "tool-call") {
+			if len(k.list) == mostCalls {
+				k.list, k.known = k.list[:0], false
+				return
+			}
 			k.list = append(k.list, call{
 				id: clone(jsjson.Get(b, "id")), name: clone(jsjson.Get(b, "name")), args: clone(jsjson.Get(b, "arguments")),
-				block: i, seq: -1,
+				block: i,
 			})
 		}
 		i++
 	}
 }
+
+// mostCalls bounds the calls of one answer that are followed; no model asks for
+// that many.
+const mostCalls = 2048
 
 // find returns the first call with that id for which ok holds.
 func (k *callList) find(id []byte, ok func(*call) bool) *call {
@@ -432,6 +462,12 @@ func (k *callList) find(id []byte, ok func(*call) bool) *call {
 	return nil
 }
 
+// repeats reports whether several calls have that id.
+func (k *callList) repeats(id []byte) bool {
+	first := k.find(id, func(*call) bool { return true })
+	return first != nil && k.find(id, func(b *call) bool { return b != first }) != nil
+}
+
 // after takes an event into the state.
 func (k *callList) after(c *Context, e *logfmt.Event) {
 	switch e.Type {
@@ -441,7 +477,7 @@ func (k *callList) after(c *Context, e *logfmt.Event) {
 		}
 	case "tool/call":
 		if b := k.find(jsjson.Get(e.Data, "callId"), func(b *call) bool { return !b.ran }); b != nil {
-			b.ran, b.seq = true, e.Seq
+			b.ran = true
 		}
 	case "tool/result":
 		if isReplace(e) {
@@ -517,6 +553,9 @@ func checkResultCite(c *Context, e *logfmt.Event) {
 	id, ok := resultCall(e)
 	if !ok {
 		return
+	}
+	if c.called.repeats(resultToken(e)) {
+		return // which call is meant is what nobody knows
 	}
 	seq, pending := c.Calls[id]
 	if !pending {
@@ -635,7 +674,9 @@ func (m *completeChecker) flush(c *Context) {
 		if c.unanswered == nil {
 			c.unanswered = map[string]bool{}
 		}
-		c.unanswered[p.id] = true
+		if len(c.unanswered) < mostTold {
+			c.unanswered[p.id] = true
+		}
 	}
 	m.pending = m.pending[:0]
 }
