@@ -51,7 +51,10 @@ func TestPiecesWithoutMark(t *testing.T) {
 			e.Mark = logfmt.PieceMark{}
 			c.load(e)
 		}
-		if d := cmp.Diff(want, c.finish(), cmp.AllowUnexported(Finding{}), sameError); d != "" {
+		got := c.conclude()
+		c.settle(got)
+		c.lineage.close()
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(Finding{}), sameError); d != "" {
 			t.Errorf("%s (-with +without):\n%s", path, d)
 		}
 		logs++
