@@ -98,6 +98,9 @@ func EventEras(e *logfmt.Event) Eras {
 	if e.Type == logfmt.TypeAssistantChunk {
 		// The path of nearly all events: no lookup, no walk unless it finishes. That
 		// it comes from a packed row says nothing: a log may have been converted.
+		if e.IsPiece() {
+			return r
+		}
 		if reason := finishReason(e.Data); reason != nil {
 			r = r.and(finishEras(reason))
 		}

@@ -432,7 +432,10 @@ func (f *Fold) betweenAttempts(e *logfmt.Event) bool {
 }
 
 func (f *Fold) chunk(e *logfmt.Event) {
-	reason := finishReason(e.Data)
+	var reason []byte // of a finish
+	if !e.IsPiece() {
+		reason = finishReason(e.Data)
+	}
 	if !f.step.open {
 		f.implicitStep(e)
 	} else if f.step.implicit {

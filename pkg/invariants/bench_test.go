@@ -4,33 +4,89 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/dsh-audit/dsh-audit/internal/corpus"
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
+// BenchmarkCheck judges a whole log in each of its forms. Bytes are those of the
+// plain text, so that the forms can be compared.
 func BenchmarkCheck(b *testing.B) {
 	dir, ok := corpus.Dir(b)
 	if !ok {
 		b.Skip("the full corpus is not here")
 	}
-	path := filepath.Join(dir, "big", "20mb", "session.jsonl")
-	st, err := os.Stat(path)
+	dir = filepath.Join(dir, "big", "20mb")
+	st, err := os.Stat(filepath.Join(dir, "session.jsonl"))
 	if err != nil {
 		b.Skip(err)
 	}
-	b.SetBytes(st.Size())
-	b.ReportAllocs()
-	for b.Loop() {
-		log, err := logfmt.OpenFile(path, logfmt.Options{})
-		if err != nil {
-			b.Fatal(err)
+	check := func(b *testing.B, name string, opts Options) {
+		b.SetBytes(st.Size())
+		b.ReportAllocs()
+		for b.Loop() {
+			log, err := logfmt.OpenFile(filepath.Join(dir, name), logfmt.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			res, err := Check(context.Background(), log, opts)
+			log.Close()
+			if err != nil || res.Verdict != OK {
+				b.Fatal(res.Verdict, err)
+			}
 		}
-		res, err := Check(context.Background(), log, Options{})
-		log.Close()
-		if err != nil || res.Verdict != OK {
-			b.Fatal(res.Verdict, err)
-		}
+	}
+	for _, name := range []string{"session.jsonl", "session.packed.jsonl", "session.jsonl.zstd", "session.sqlite"} {
+		b.Run(name, func(b *testing.B) { check(b, name, Options{}) })
+	}
+	b.Run("digests", func(b *testing.B) {
+		check(b, "session.jsonl", Options{Request: func(r *fold.Request) { r.Sum() }})
+	})
+	// What is left without any rule: reading, loading and the fold.
+	b.Run("no-rules", func(b *testing.B) {
+		check(b, "session.jsonl", Options{Rules: func(string) bool { return false }})
+	})
+}
+
+// BenchmarkChunks judges chunks alone: the path that must not allocate. A piece is
+// one in the writer's form; the other has its members in another order and is
+// taken member by member.
+func BenchmarkChunks(b *testing.B) {
+	const start = `{"type":"session","version":0,"id":"s","createdAt":1795980000000,"cwd":"/srv/demo","delegationDepth":0}
+{"type":"turn/start","seq":0,"time":1795980000000,"data":{"turn":1}}
+{"type":"step/start","seq":1,"time":1795980000000,"data":{"turn":1,"step":1}}
+`
+	for _, k := range []struct{ name, data string }{
+		{"piece", `{"turn":1,"step":1,"chunk":{"type":"text-delta","index":0,"text":"some words of an answer"}}`},
+		{"members", `{"step":1,"turn":1,"chunk":{"type":"text-delta","index":0,"text":"some words of an answer"}}`},
+	} {
+		b.Run(k.name, func(b *testing.B) {
+			text := start + `{"type":"assistant/chunk","seq":2,"time":1795980000000,"data":` + k.data + "}\n"
+			log, err := logfmt.NewReader(strings.NewReader(text), "bench", logfmt.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			c := newContext(log, Options{MaxPerRule: 1})
+			var last *logfmt.Event
+			for e, d := range log.Events() {
+				if d != nil {
+					b.Fatal(d)
+				}
+				c.load(e)
+				last = e.Clone()
+			}
+			if last.IsPiece() != (k.name == "piece") {
+				b.Fatal("not the form that is meant")
+			}
+			b.SetBytes(int64(len(last.JSON)))
+			b.ReportAllocs()
+			for b.Loop() {
+				last.Seq++
+				c.load(last)
+			}
+		})
 	}
 }

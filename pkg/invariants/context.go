@@ -66,19 +66,24 @@ type Context struct {
 	HeaderSeen bool
 	HeaderLost bool
 
-	eras    fold.Eras // of Builds
-	chunkIs string    // type of its chunk, "" when it has none that is known
-	turn    int64     // named by the event at hand; -1 when none, or no whole number from 1
-	step    int64     // likewise
-	payload [3][]byte // its members turn, step and chunk
+	eras     fold.Eras // of Builds
+	chunkIs  string    // type of its chunk, "" when it has none that is known
+	turn     int64     // named by the event at hand; -1 when none, or no whole number from 1
+	step     int64     // likewise
+	surfaced bool      // its type takes a place on the surface
+	payload  [3][]byte // its members turn, step and chunk; of a piece of text the chunk only
 
-	gen         *generation // of the log; nil for generation 0
-	pending     calls       // of the open step, see followCalls
-	soft        bool        // findings are warnings at most
-	own         int64       // seq of the first event that is not inherited
-	rule        *Rule
-	running     []runner
-	byType      map[string][]runner // in catalogue order, those that want the type
+	gen     *generation // of the log; nil for generation 0
+	pending calls       // of the open step, see followCalls
+	soft    bool        // findings are warnings at most
+	own     int64       // seq of the first event that is not inherited
+	rule    *Rule
+	running []runner
+	byType  map[string][]runner // in catalogue order, those that want the type
+	same    struct {            // of the event before
+		typ     string
+		runners []runner
+	}
 	builds      *builds
 	ranges      []Builds // of the processes, the last one current
 	headed      bool     // the header record was judged
@@ -170,6 +175,14 @@ func newContext(log *logfmt.Log, opts Options) *Context {
 
 // runners returns the checkers that want to see a type.
 func (c *Context) runners(typ string) []runner {
+	// Most events are of the type of the one before: a run of chunks.
+	if typ != c.same.typ || c.same.runners == nil {
+		c.same.typ, c.same.runners = typ, c.lookup(typ)
+	}
+	return c.same.runners
+}
+
+func (c *Context) lookup(typ string) []runner {
 	rs, ok := c.byType[typ]
 	if ok {
 		return rs
@@ -238,7 +251,7 @@ func (c *Context) event(e *logfmt.Event) {
 	}
 	c.Header = c.fold.f.Header()
 	c.Change, c.Faults = fold.Unchanged, nil
-	if e.Op != nil || e.Sources != nil || c.onSurface(e.Type) {
+	if c.surfaced = !e.IsPiece() && c.onSurface(e.Type); e.Op != nil || e.Sources != nil || c.surfaced {
 		c.Change, c.Faults = c.Surface.Check(e, c.eras)
 	}
 	if where == inPlace {
@@ -269,6 +282,11 @@ var payloadKeys = []string{"turn", "step", "chunk"}
 
 // read takes turn and step out of the event.
 func (c *Context) read(e *logfmt.Event) {
+	if turn, step, chunk, ok := e.Piece(); ok {
+		c.turn, c.step, c.payload = turn, step, [3][]byte{2: chunk}
+		c.chunkIs = chunkType(chunk)
+		return
+	}
 	c.turn, c.step, c.chunkIs = -1, -1, ""
 	c.payload = [3][]byte{}
 	if jsjson.KindOf(e.Data) != jsjson.Object {
@@ -553,6 +571,9 @@ func (c *Context) chunk(e *logfmt.Event) {
 		*a = Attempt{Number: a.Number + 1, FirstChunk: e.Seq}
 	}
 	a.LastChunk = e.Seq
+	if e.IsPiece() {
+		return
+	}
 	ch := c.payload[2]
 	if c.chunkIs == "finish" {
 		a.Finish, _ = jsjson.Str(jsjson.Get(jsjson.Get(ch, "reason"), "kind"))
@@ -633,7 +654,7 @@ func (c *Context) takeHeader(e *logfmt.Event) {
 // takeSurface notes what a fault leaves open about the surface. What refers to
 // it later is no fault of its own.
 func (c *Context) takeSurface(e *logfmt.Event) {
-	if !c.onSurface(e.Type) || e.Op != nil && c.fold.f.Change() != fold.Unchanged {
+	if !c.surfaced || e.Op != nil && c.fold.f.Change() != fold.Unchanged {
 		return
 	}
 	c.doubt = addSpan(c.doubt, e.Seq, e.Seq+1)

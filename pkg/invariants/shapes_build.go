@@ -252,6 +252,9 @@ func (k *shapeChecker) Event(c *Context, e *logfmt.Event) {
 		}
 		return
 	}
+	if e.IsPiece() {
+		return // of the right shape, or it would be none
+	}
 	k.s = shaper{c: c, e: e, checked: is.checked, hard: true, path: k.s.path[:0]}
 	s := &k.s
 	if e.Type == "assistant/chunk" && c.turn > 0 && c.step > 0 && jsjson.KindOf(c.payload[2]) == jsjson.Object {

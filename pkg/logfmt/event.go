@@ -70,6 +70,7 @@ func parseEnvelope(b []byte, e *Event, env *envelope, names *nameCache) {
 func (env *envelope) read(b []byte, e *Event, names *nameCache, g *Generation) {
 	e.Type, e.Seq, e.Time = "", -1, 0
 	e.Data, e.Op, e.Sources, e.Ignorable, e.Fault = nil, nil, nil, false, 0
+	e.Mark = PieceMark{}
 	e.Gen = uint8(g.Version)
 	env.shape, env.typ = shapeEvent, ""
 	if env.others < 0 { // no object
@@ -103,6 +104,9 @@ func (env *envelope) read(b []byte, e *Event, names *nameCache, g *Generation) {
 	}
 	if e.Data = env.field[fData]; e.Data == nil {
 		e.Fault |= FaultNoData
+	}
+	if e.Type == TypeAssistantChunk {
+		e.Mark = readPiece(e.Data)
 	}
 	if env.others > 0 || env.field[fSeq0] != nil || env.field[fTime0] != nil {
 		e.Fault |= FaultExtraKey

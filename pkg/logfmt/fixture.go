@@ -278,6 +278,7 @@ func (s *snapshots) expand(r *record) {
 		data.to += int64(len(c.with)) - (c.at.to - c.at.from)
 	}
 	e.JSON, e.Data = out, out[data.from:data.to:data.to]
+	e.Mark = PieceMark{} // of other bytes
 	e.Synthetic |= SyntheticHeader
 }
 

@@ -151,6 +151,8 @@ type Event struct {
 	// AfterDamage marks events read after the first defect: the harness drops
 	// them (torn) or refuses the log (corrupt). They are judged, never trusted.
 	AfterDamage bool
+
+	Mark PieceMark // of an assistant/chunk in its usual form
 }
 
 // ReplaceOp is a decoded surfaceOp.

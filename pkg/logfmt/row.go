@@ -32,6 +32,8 @@ type row struct {
 	// The walk over the members.
 	at   int // members already expanded
 	time int64
+
+	piece PieceMark // of the first member
 }
 
 // A rowError says which check of PHYSICAL §4.4 a row fails.
@@ -218,5 +220,12 @@ func (r *row) next(e *Event, buf []byte) []byte {
 	b = append(b, "}}}"...)
 	e.JSON = b
 	e.Data = b[data : len(b)-1]
+	if r.at == 1 {
+		r.piece = readPiece(e.Data)
+	}
+	// Members differ in their text only, which is a string in each.
+	if e.Mark = r.piece; r.piece.Size != 0 {
+		e.Mark.Size = uint32(len(e.Data))
+	}
 	return b
 }

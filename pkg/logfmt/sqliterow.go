@@ -310,6 +310,9 @@ func (s *dbSource) decode(rec *record, st *sqlitedb.Stmt) {
 	rec.got = b[seqAt:seqEnd]
 	e.JSON, e.Line, e.Facts = b, b, rec.facts
 	e.Data = b[dataAt:dataEnd]
+	if e.Type == TypeAssistantChunk {
+		e.Mark = readPiece(e.Data)
+	}
 	if sourcesAt >= 0 {
 		e.Sources = b[sourcesAt:sourcesEnd]
 		e.Fault |= checkSources(e.Sources)
