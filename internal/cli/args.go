@@ -35,7 +35,7 @@ func operands(head, tail []string, flags []cli.Flag) ([]string, error) {
 				"a file whose name begins with '-' is written ./"+a)
 		}
 		moved = append(moved, a)
-		if _, isSwitch := f.(*cli.BoolFlag); !isSwitch && !hasValue && i+1 < len(tail) {
+		if !bare(f) && !hasValue && i+1 < len(tail) {
 			i++
 			moved = append(moved, tail[i])
 		}

@@ -122,7 +122,12 @@ type Call struct {
 func (c *Call) Bool(name string) bool { return c.opts.Bool(name) }
 
 // Text returns the value of an option.
-func (c *Call) Text(name string) string { return c.opts.String(name) }
+func (c *Call) Text(name string) string {
+	if o, ok := c.opts.Generic(name).(*optional); ok {
+		return o.value
+	}
+	return c.opts.String(name)
+}
 
 // IsSet reports whether an option was given.
 func (c *Call) IsSet(name string) bool { return c.opts.IsSet(name) }
@@ -152,6 +157,37 @@ func Option(name, value string) cli.Flag { return &cli.StringFlag{Name: name, Va
 
 // Repeated is an option with a value that may be given several times.
 func Repeated(name string) cli.Flag { return &cli.StringSliceFlag{Name: name} }
+
+// Optional is an option that may stand without a value: --name means --name=bare.
+func Optional(name, value, bare string) cli.Flag {
+	return &cli.GenericFlag{Name: name, Value: &optional{value, bare}}
+}
+
+type optional struct{ value, bare string }
+
+func (o *optional) String() string { return o.value }
+
+func (o *optional) Set(s string) error {
+	if o.value = s; s == "true" {
+		o.value = o.bare
+	}
+	return nil
+}
+
+// IsBoolFlag makes the flag package take no value from the next word.
+func (o *optional) IsBoolFlag() bool { return true }
+
+// bare reports whether an option can stand without a value.
+func bare(f cli.Flag) bool {
+	switch f := f.(type) {
+	case *cli.BoolFlag:
+		return true
+	case *cli.GenericFlag:
+		b, ok := f.Value.(interface{ IsBoolFlag() bool })
+		return ok && b.IsBoolFlag()
+	}
+	return false
+}
 
 // Main runs a program as a process and returns its exit code.
 func Main(p *Program) int {

@@ -46,6 +46,11 @@ type Result struct {
 	Findings   []Finding  `json:"findings"`
 	Omitted    []Omitted  `json:"omitted,omitempty"` // findings beyond the limit of one rule
 	Damage     *Damage    `json:"damage,omitempty"`
+	Usage      *Usage     `json:"usage,omitempty"`
+	Resumes    *Resumes   `json:"resumes,omitempty"`
+	Lineage    *Lineage   `json:"lineage,omitempty"`
+	Extended   int64      `json:"extended,omitempty"` // requests that extend the one before, as they must
+	Paranoid   *Paranoid  `json:"paranoid,omitempty"`
 	Recording  *Compared  `json:"recording,omitempty"`
 	Migration  *Migration `json:"migration,omitempty"`
 	// Whole marks a result about a directory or an archive, whose logs have results
@@ -153,6 +158,48 @@ type Requests struct {
 	Ambiguous  int64 `json:"ambiguous"`
 	Candidates int64 `json:"candidates"`
 	Inherited  int64 `json:"inherited"`
+}
+
+// Usage is what providers reported for the log's own requests.
+type Usage struct {
+	Requests     Tokens  `json:"requests"`
+	Silent       int64   `json:"silent"`                // requests without a report
+	Compactions  *Tokens `json:"compactions,omitempty"` // of the calls that summed up the history
+	Inherited    int64   `json:"inherited"`             // reports of inherited requests, not added
+	CacheChecked int64   `json:"cacheChecked"`          // requests whose reads from the cache were judged
+}
+
+// Tokens are sums of reports.
+type Tokens struct {
+	Reports    int64 `json:"reports"`
+	Input      int64 `json:"input"` // neither read from nor written to a cache
+	Output     int64 `json:"output"`
+	CacheRead  int64 `json:"cacheRead"`
+	CacheWrite int64 `json:"cacheWrite"`
+	Reasoning  int64 `json:"reasoning"` // part of output
+}
+
+// Resumes counts the header snapshots of later processes.
+type Resumes struct {
+	Clean   int64 `json:"clean"`
+	Drifted int64 `json:"drifted"`
+}
+
+// Lineage says how a log was held against its parent's.
+type Lineage struct {
+	Parent    Text  `json:"parent"`
+	Inherited int64 `json:"inherited"` // events
+	Own       int64 `json:"own"`
+	Compared  int64 `json:"compared"` // inherited events that were held against the parent's
+	Upgraded  int64 `json:"upgraded"` // of these, equal only after an upgrade
+	Missing   bool  `json:"missing,omitempty"`
+}
+
+// Paranoid counts the requests that were rebuilt a second time.
+type Paranoid struct {
+	Checked int64 `json:"checked"`
+	Of      int64 `json:"of"`
+	Skipped Text  `json:"skipped,omitempty"` // why none was
 }
 
 // A Finding is one breach of one rule. Absent places are left out.

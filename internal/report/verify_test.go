@@ -36,7 +36,11 @@ const hostile = "\x1b[31m]]>&<b>\r\n::error::x%0A|`*[a](http://e)\u202e\ufffe\uf
 func samples() []*Result {
 	gen := int64(0)
 	ok := &Result{Path: "logs/a.jsonl", Session: "a", Container: "jsonl", Generation: &gen, Eras: []string{"E10-E13"}, Mode: "surface",
-		Events: 49, Requests: Requests{Exact: 4, Candidates: 1}, Verdict: "ok"}
+		Events: 49, Requests: Requests{Exact: 4, Candidates: 1}, Verdict: "ok",
+		Usage: &Usage{Requests: Tokens{Reports: 4, Input: 100, Output: 30, CacheRead: 900, CacheWrite: 50, Reasoning: 10}, Silent: 1,
+			Compactions: &Tokens{Reports: 1, Input: 7, Output: 2}, Inherited: 3, CacheChecked: 3},
+		Resumes: &Resumes{Clean: 2, Drifted: 1}, Lineage: &Lineage{Parent: hostile, Inherited: 9, Own: 40, Compared: 9, Upgraded: 1}, Extended: 2,
+		Paranoid: &Paranoid{Checked: 3, Of: 4}}
 	bad := &Result{Path: "/w/logs/b.jsonl", File: "logs/b.jsonl", Session: "b", Container: "jsonl", Generation: &gen, Eras: []string{"E5", "E6"},
 		Mode: "surface", Events: 20, Requests: Requests{Exact: 1}, Verdict: "violations", Errors: 3, Warnings: 1, Notes: 1, Fails: true,
 		Findings: []Finding{
@@ -52,6 +56,7 @@ func samples() []*Result {
 		Findings: []Finding{{Rule: "DB-DATA", Severity: "error", Row: p64(7), Seq: p64(7), Path: Text(hostile), Message: Text(hostile), Hint: Text(hostile),
 			Related: []Related{{Seq: p64(1), Message: Text(hostile)}}}}}
 	torn := &Result{Path: "logs/t.jsonl.zstd", Session: "t", Container: "zstd", Generation: &gen, Eras: []string{"E13"}, Mode: "surface", Events: 3,
+		Lineage: &Lineage{Inherited: 1, Own: 2, Missing: true}, Paranoid: &Paranoid{Skipped: "standard input can be read only once"},
 		Verdict: "torn", Warnings: 1, Known: &Known{Errors: 1, Notes: 2},
 		Damage: &Damage{Kind: "torn", Rule: "FRAME-TORN", Message: "cut", At: DamageAt{Line: 5, Offset: p64(99), Frame: new(int), FrameOffset: p64(80), Seq: p64(3)},
 			Before:  Extent{Events: 3, First: p64(0), Last: p64(2), Turns: 1, LastTurn: p64(1)},

@@ -128,6 +128,13 @@ func (v *verifyText) Result(r *Result) error {
 			return err
 		}
 	}
+	if v.notes {
+		for _, d := range r.details() {
+			if err := v.line("    " + d); err != nil {
+				return err
+			}
+		}
+	}
 	if r.Damage != nil {
 		var b strings.Builder
 		r.Damage.appendText(&b, path)
@@ -195,7 +202,73 @@ func (r *Result) facts() []string {
 	if r.Requests != (Requests{}) {
 		facts = append(facts, r.Requests.String())
 	}
+	if p := r.Paranoid; p != nil {
+		switch {
+		case p.Skipped != "":
+			facts = append(facts, "none of them a second time: "+ui.Escape(string(p.Skipped)))
+		case p.Of > 0:
+			facts = append(facts, fmt.Sprintf("%d of %d a second time", p.Checked, p.Of))
+		}
+	}
 	return facts
+}
+
+// details says in words what is known beside the findings.
+func (r *Result) details() []string {
+	var out []string
+	if u := r.Usage; u != nil {
+		s := "usage: " + u.Requests.String()
+		if u.Silent > 0 {
+			s += fmt.Sprintf("; %s without a report", count(u.Silent, "request"))
+		}
+		if u.Compactions != nil {
+			s += "; of compactions " + u.Compactions.String()
+		}
+		if u.CacheChecked > 0 {
+			s += fmt.Sprintf("; cache reads of %s judged", count(u.CacheChecked, "request"))
+		}
+		out = append(out, s)
+	}
+	if h := r.Resumes; h != nil {
+		out = append(out, fmt.Sprintf("resumed: the header stayed the same %d of %d times", h.Clean, h.Clean+h.Drifted))
+	}
+	if l := r.Lineage; l != nil {
+		s := "fork of " + ui.Escape(string(l.Parent))
+		if l.Parent == "" {
+			s = "fork of a session that is not named"
+		}
+		s += fmt.Sprintf(": %s inherited, %d of its own", count(l.Inherited, "event"), l.Own)
+		switch {
+		case l.Missing:
+			s += "; the log of the parent was not given, so they are not compared"
+		case l.Compared > 0:
+			s += fmt.Sprintf("; %d held against the log of the parent", l.Compared)
+			if l.Upgraded > 0 {
+				s += fmt.Sprintf(", %d of them equal after an upgrade", l.Upgraded)
+			}
+		}
+		out = append(out, s)
+	}
+	if r.Extended > 0 {
+		out = append(out, count(r.Extended, "request")+" that must extend the one before, and do")
+	}
+	return out
+}
+
+// String says the sums in words.
+func (t *Tokens) String() string {
+	s := fmt.Sprintf("%s: %d tokens in", count(t.Reports, "report"), t.Input)
+	if t.CacheRead > 0 {
+		s += fmt.Sprintf(", %d read from the cache", t.CacheRead)
+	}
+	if t.CacheWrite > 0 {
+		s += fmt.Sprintf(", %d written to it", t.CacheWrite)
+	}
+	s += fmt.Sprintf(", %d out", t.Output)
+	if t.Reasoning > 0 {
+		s += fmt.Sprintf(" (%d of reasoning)", t.Reasoning)
+	}
+	return s
 }
 
 // String says the counts in words.

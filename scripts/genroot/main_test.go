@@ -19,14 +19,14 @@ func TestRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := filepath.Join(t.TempDir(), "root")
-	list, err := generate(root, 120, 2*len(ways), 7, ts)
+	list, err := generate(root, 70, 2*len(ways), 7, ts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(list) != 2*len(ways) {
 		t.Fatalf("%d damaged logs, want %d", len(list), 2*len(ways))
 	}
-	problems, err := checkRoot(root, 120, list, 10)
+	problems, err := checkRoot(root, 70, list, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,13 +34,13 @@ func TestRoot(t *testing.T) {
 		t.Error(p)
 	}
 	// The check can fail: damage that it is not told of, and too much of it.
-	problems, err = checkRoot(root, 120, list[1:], 0)
+	problems, err = checkRoot(root, 70, list[1:], 0)
 	if err != nil || len(problems) != 1 {
 		t.Errorf("%v, %v, want one problem", problems, err)
 	}
 	more := append(slices.Clone(list), Damaged{Path: "plain/none", Session: "x"})
 	more[0].Rule = "LOG-TIME"
-	problems, err = checkRoot(root, 121, more, 0)
+	problems, err = checkRoot(root, 71, more, 0)
 	if err != nil || len(problems) < 3 {
 		t.Errorf("%v, %v, want three problems", problems, err)
 	}

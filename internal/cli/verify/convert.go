@@ -76,10 +76,35 @@ func (p *pipeline) convert(res *invariants.Result, cmp *report.Compared) *report
 		r.Findings = append(r.Findings, convertFinding(res.Container, f))
 	}
 	r.Damage = damage(res)
+	p.witnesses(r, res)
 	for _, o := range res.Omitted {
 		r.Omitted = append(r.Omitted, report.Omitted{Rule: o.Rule, Count: o.Count})
 	}
 	return r
+}
+
+// witnesses copies what the log says about itself beside the findings, as far as
+// there is any.
+func (p *pipeline) witnesses(r *report.Result, res *invariants.Result) {
+	if u := res.Usage; u != (invariants.Usage{}) {
+		r.Usage = &report.Usage{Requests: report.Tokens(u.Requests), Silent: u.Silent, Inherited: u.Inherited, CacheChecked: u.CacheChecked}
+		if u.Compactions != (invariants.Tokens{}) {
+			c := report.Tokens(u.Compactions)
+			r.Usage.Compactions = &c
+		}
+	}
+	if res.Resumes != (invariants.Resumes{}) {
+		h := report.Resumes(res.Resumes)
+		r.Resumes = &h
+	}
+	if l := res.Lineage; l != (invariants.Lineage{}) {
+		r.Lineage = &report.Lineage{Parent: report.Text(l.Parent), Inherited: l.Inherited, Own: l.Own,
+			Compared: l.Compared, Upgraded: l.Upgraded, Missing: l.Missing}
+	}
+	r.Extended = res.Extended
+	if p.plan.opts.Paranoid != invariants.ParanoidOff {
+		r.Paranoid = &report.Paranoid{Checked: res.Paranoid.Checked, Of: res.Paranoid.Of, Skipped: report.Text(res.Paranoid.Skipped)}
+	}
 }
 
 // convertFinding copies a finding with the places its container has.

@@ -11,14 +11,14 @@ import (
 	"github.com/dsh-audit/dsh-audit/internal/report"
 )
 
-// A part is one report being joined.
-type part struct {
+// A partial is one report being joined.
+type partial struct {
 	name string
 	*report.VerifyReader
 	next *report.Result // nil at the end
 }
 
-func (p *part) advance() error {
+func (p *partial) advance() error {
 	r, err := p.Next()
 	if err != nil && err != io.EOF {
 		return p.trouble(err)
@@ -27,7 +27,7 @@ func (p *part) advance() error {
 	return nil
 }
 
-func (p *part) trouble(err error) error {
+func (p *partial) trouble(err error) error {
 	return cli.Fail(cli.Trouble, fmt.Errorf("%s: %w", p.name, err))
 }
 
@@ -44,14 +44,14 @@ func merge(c *cli.Call) error {
 	if err != nil {
 		return err
 	}
-	var parts []*part
+	var parts []*partial
 	for _, name := range c.Operands {
 		f, err := os.Open(name)
 		if err != nil {
 			return source.Trouble(name, err)
 		}
 		defer f.Close()
-		p := &part{name: name}
+		p := &partial{name: name}
 		if p.VerifyReader, err = report.NewVerifyReader(f); err != nil {
 			return p.trouble(err)
 		}
@@ -83,7 +83,7 @@ func merge(c *cli.Call) error {
 
 // complete checks that the parts of a sharded run are all there, each once. It
 // reports false when the reports are of whole runs.
-func complete(parts []*part) (bool, error) {
+func complete(parts []*partial) (bool, error) {
 	if parts[0].Shard() == nil {
 		for _, p := range parts {
 			if p.Shard() != nil {
@@ -115,7 +115,7 @@ func complete(parts []*part) (bool, error) {
 }
 
 // chain gives the results of one report after the other.
-func chain(j *collector, parts []*part) error {
+func chain(j *collector, parts []*partial) error {
 	for _, p := range parts {
 		for {
 			if err := j.c.Err(); err != nil {
@@ -136,7 +136,7 @@ func chain(j *collector, parts []*part) error {
 }
 
 // interleave gives the results in the order of the whole run.
-func interleave(j *collector, parts []*part) error {
+func interleave(j *collector, parts []*partial) error {
 	for _, p := range parts {
 		if err := p.advance(); err != nil {
 			return err
@@ -147,7 +147,7 @@ func interleave(j *collector, parts []*part) error {
 		if err := j.c.Err(); err != nil {
 			return err
 		}
-		var first *part
+		var first *partial
 		for _, p := range parts {
 			if p.next == nil {
 				continue
@@ -185,7 +185,7 @@ func interleave(j *collector, parts []*part) error {
 
 // sums joins what summaries say beyond the results. Every part of a run met the
 // same arguments and the same settings.
-func (j *collector) sums(parts []*part) {
+func (j *collector) sums(parts []*partial) {
 	for _, p := range parts {
 		s := p.Summary()
 		j.sum.Skipped += s.Skipped

@@ -52,6 +52,7 @@ type pipeline struct {
 	own   map[string]bool // files this run writes
 
 	recording io.Reader // of --requests; nil when not given
+	parents   parents
 	queue     chan chan outcome
 	work      chan struct{} // one token for each unit at work
 	wait      sync.WaitGroup
@@ -60,6 +61,7 @@ type pipeline struct {
 // run judges the paths. The channels in the queue end with the queue, or early
 // when the context does.
 func (p *pipeline) run(ctx context.Context, paths []string) <-chan chan outcome {
+	p.parents.paths = paths
 	p.queue = make(chan chan outcome, 4*p.plan.jobs)
 	p.work = make(chan struct{}, p.plan.jobs)
 	if wd, err := os.Getwd(); err == nil {
@@ -361,8 +363,10 @@ func (p *pipeline) judge(ctx context.Context, log *logfmt.Log) (*report.Result, 
 
 // check judges one log.
 func (p *pipeline) check(ctx context.Context, log *logfmt.Log) (*report.Result, error) {
+	opts := p.plan.opts
+	opts.Parent = func(id string) *logfmt.Log { return p.parents.find(ctx, log, id) }
 	if p.recording == nil {
-		res, err := invariants.Check(ctx, log, p.plan.opts)
+		res, err := invariants.Check(ctx, log, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -372,7 +376,6 @@ func (p *pipeline) check(ctx context.Context, log *logfmt.Log) (*report.Result, 
 	name := p.c.Text("requests")
 	comparer := invariants.NewComparer(p.recording)
 	var failed error
-	opts := p.plan.opts
 	opts.Request = func(r *fold.Request) {
 		if failed == nil {
 			failed = comparer.Add(r)

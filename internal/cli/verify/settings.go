@@ -34,7 +34,7 @@ const configName = ".dsh-audit.yaml"
 // write anything: it may come with the logs.
 var (
 	switches = []string{"strict", "fail-on-drift", "notes", "as-loaded"}
-	options  = []string{"fail-on", "framing", "limit", "jobs", "format", "baseline"}
+	options  = []string{"fail-on", "framing", "limit", "jobs", "format", "baseline", "paranoid"}
 	lists    = []string{"disable", "only"}
 )
 
@@ -294,6 +294,11 @@ func (s *settings) judging() (*plan, error) {
 		}
 	}
 	p.opts.MaxPerRule = p.limit
+	paranoid, err := s.choice("paranoid", "off", "sample", "all")
+	if err != nil {
+		return nil, err
+	}
+	p.opts.Paranoid = map[string]invariants.Paranoia{"sample": invariants.ParanoidSample, "all": invariants.ParanoidAll}[paranoid]
 	p.opts.AsLoaded = s.on("as-loaded")
 	framing, err := s.choice("framing", "auto", "tagged", "verbatim")
 	if err != nil {

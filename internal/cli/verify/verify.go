@@ -53,6 +53,9 @@ what is judged:
   --as-loaded      judge each log as the harness of 2026-08-21 holds it after
                    loading; that it refuses one is an error then, not a note,
                    and nothing else in it is judged
+  --paranoid       rebuild each request a second time, from a fresh fold of the
+                   events before it, and compare: all of a small log, a sample of
+                   a large one; --paranoid=all of every log
   --only RULES     run these rules only: ids, or patterns like 'SURF-*', with
                    commas between them; damage is reported all the same
   --disable RULES  do not run these rules
@@ -125,8 +128,9 @@ example: dsh-verify merge part1.json part2.json part3.json
 func Program() *cli.Program {
 	return &cli.Program{
 		Name: "dsh-verify", Help: help, Run: run,
-		Flags: []ucli.Flag{cli.Option("requests", ""), cli.Switch("as-loaded"), cli.Repeated("only"), cli.Repeated("disable"),
-			cli.Option("migrate-to", ""), cli.Option("framing", "auto"), cli.Option("session", ""), cli.Option("jobs", ""), cli.Option("shard", ""),
+		Flags: []ucli.Flag{cli.Option("requests", ""), cli.Switch("as-loaded"), cli.Optional("paranoid", "off", "sample"),
+			cli.Repeated("only"), cli.Repeated("disable"), cli.Option("migrate-to", ""), cli.Option("framing", "auto"),
+			cli.Option("session", ""), cli.Option("jobs", ""), cli.Option("shard", ""),
 			cli.Option("format", "text"), cli.Repeated("output"), cli.Switch("notes"), cli.Option("limit", "100"), cli.ColorFlag(),
 			cli.Switch("strict"), cli.Option("fail-on", "error"), cli.Switch("fail-on-drift"),
 			cli.Option("baseline", ""), cli.Option("write-baseline", ""), cli.Option("config", "")},
