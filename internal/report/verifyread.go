@@ -12,7 +12,6 @@ type VerifyReader struct {
 	d     *json.Decoder
 	shard *Shard
 	sum   *Summary
-	begun bool
 	total int64 // results read
 }
 

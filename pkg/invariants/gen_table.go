@@ -292,9 +292,6 @@ func (c *Context) skipped(e *logfmt.Event) bool {
 	return c.gen != nil && c.gen.opaque && e.Ignorable && !c.known(e.Type)
 }
 
-// named is the version in a message, "v3".
-func (g *generation) named() string { return "v" + string(rune('0'+g.version)) }
-
 // checkName reports a file whose name says another generation than its header.
 func checkName(c *Context) {
 	if c.rule = byID["LOG-GENERATION"]; !c.runs(c.rule.ID) {

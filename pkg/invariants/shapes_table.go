@@ -1,7 +1,6 @@
 package invariants
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
@@ -130,9 +129,6 @@ var eventShapes = map[string]eventShape{
 			}
 		}},
 }
-
-// shapeTypes lists the types whose payload is known.
-func shapeTypes() []string { return slices.Sorted(maps.Keys(eventShapes)) }
 
 // must is a part that was there from the start, and that checks look at.
 func must(key string, is shape) part { return part{key: key, is: is, hard: true} }

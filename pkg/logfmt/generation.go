@@ -195,10 +195,6 @@ func readRun(v []byte) (first, last int64, ok bool) {
 	return first, last, ok1 && ok2 && first >= 0 && first <= last
 }
 
-// closedFaults are the deviations for which a generation with a closed envelope
-// has no event.
-const closedFaults = FaultType | FaultSeq | FaultTime | FaultNoData | FaultExtraKey | FaultIgnorable
-
 // notClosed describes why the record of an event decodes to none, "" when it
 // does.
 func (r *record) notClosed() string {

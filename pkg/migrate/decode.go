@@ -90,12 +90,12 @@ func headless(c *chain, log *logfmt.Log, at stage) {
 	}
 	message := "there is no header record"
 	line := int64(1)
-	for _, d := range log.Defects() {
+	if defects := log.Defects(); len(defects) > 0 {
+		d := defects[0]
 		message = d.Message
 		if d.Rule == logfmt.RuleHeader && (strings.Contains(d.Message, "no line feed") || strings.Contains(d.Message, "cut after") || strings.Contains(d.Message, "empty")) {
 			at = reading
 		}
-		break
 	}
 	c.refuse(at, &row{src: -1, line: line}, logfmt.RuleHeader, "restore the header record from a copy", "%s", message)
 }

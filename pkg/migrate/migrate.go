@@ -95,7 +95,6 @@ type refusal struct {
 type chain struct {
 	to       int64
 	refusals map[stage]*refusal
-	lines    map[int64]int64 // physical lines of events that steps hold back
 }
 
 // open reports whether a refusal of the stage could still have the last word.

@@ -29,7 +29,6 @@ type steps struct {
 	judges []*judge
 	up     *load.Loader // upgrades events of older dialects
 	seqs   []int64
-	head   []byte
 	last   *outlet
 }
 
