@@ -63,7 +63,7 @@ func (v *verifyJUnit) findings(r *Result) string {
 	advised := map[string]bool{}
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		if f.Severity == "note" && !(r.Verdict == "open" && f.Rule == "TAIL-OPEN") {
+		if !r.listed(f) {
 			continue
 		}
 		if n++; n > junitLines {

@@ -97,6 +97,15 @@ func (r *Result) Relative() string {
 	return string(r.Path)
 }
 
+// openRule is the note that makes a log open. A verdict is not left without its
+// reason, so it is listed like a warning.
+const openRule = "TAIL-OPEN"
+
+// listed reports whether a finding is shown to people who did not ask for notes.
+func (r *Result) listed(f *Finding) bool {
+	return f.Severity != "note" || r.Verdict == "open" && f.Rule == openRule
+}
+
 // A Key says which finding is meant whatever the words of its message and the
 // place of the log on a machine.
 type Key struct {

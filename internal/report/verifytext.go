@@ -107,13 +107,13 @@ func (v *verifyText) Result(r *Result) error {
 	advised := map[string]bool{}
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		if f.Severity == "note" && !v.notes {
+		if !v.notes && !r.listed(f) {
 			continue
 		}
 		if err := v.finding(path, f); err != nil {
 			return err
 		}
-		if f.Severity == "note" || advised[f.Rule] {
+		if advised[f.Rule] || !r.listed(f) {
 			continue
 		}
 		advised[f.Rule] = true
