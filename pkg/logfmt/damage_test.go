@@ -224,8 +224,12 @@ func TestHeaders(t *testing.T) {
 		{`{"type":"session","version":0,"id":"s","createdAt":1,"delegationDepth":null}`, "corrupt no header LOG-HEADER header record: delegationDepth must be a non-negative safe integer, got null"},
 		{`{"type":"session","version":0,"createdAt":1,"delegationDepth":0}`, "corrupt no header LOG-HEADER header record: expected a string as id, got nothing"},
 		{`{"type":"session","id":"s","createdAt":1,"delegationDepth":0}`, "corrupt no header LOG-HEADER header record: expected a number as version, got nothing"},
-		{`[]`, "corrupt no header LOG-HEADER header record: expected an object, got an array"},
-		{`null`, "corrupt no header LOG-HEADER header record: expected an object, got null"},
+		// JSON of another kind: not damaged, but no log.
+		{`[]`, "unreadable no header LOG-HEADER not a session log: expected an object, got an array"},
+		{`null`, "unreadable no header LOG-HEADER not a session log: expected an object, got null"},
+		{`{"turn":1,"step":1,"request":{"messages":[]}}`, "unreadable no header LOG-HEADER not a session log: expected type \"session\", got nothing"},
+		{`{"type":"sess","version":0,"id":"s"}`, "corrupt no header LOG-HEADER header record: expected type \"session\", got \"sess\""},
+		{`{"type":"sess"}` + "\n" + `{"type":"turn/start","seq":0,"time":1,"data":{"turn":1}}`, "corrupt no header LOG-HEADER header record: expected type \"session\", got \"sess\""},
 		{`{"type":"session","version":0,`, "corrupt no header LOG-HEADER header record: not valid JSON: expected key, got end of input"},
 	} {
 		l, _, _ := read(t, c.header+"\n")

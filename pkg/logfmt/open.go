@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 	"github.com/dsh-audit/dsh-audit/internal/sqlitedb"
 )
 
@@ -436,7 +437,7 @@ func (l *Log) openLines(src *lineSource) error {
 				l.opening, l.stop = []*Defect{d}, true
 				return nil
 			}
-			if d.Err != nil {
+			if d.Err != nil || otherJSON(line) {
 				l.refuse(Unreadable, RuleHeader, "not a session log: "+strings.TrimPrefix(d.Message, "header record: "), "")
 				l.opening[0].Pos, l.opening[0].At = pos, d.At
 				return nil
@@ -465,7 +466,7 @@ func (l *Log) openLines(src *lineSource) error {
 		}
 	case d != nil && d.Class == Unsupported && (h == nil || h.Fault&HeaderRetired == 0):
 		l.stop = true
-	case d != nil && d.Err != nil && !headerish(line, false) && !(more && looksLikeRecord(second)):
+	case d != nil && (d.Err != nil && !headerish(line, false) || otherJSON(line)) && !(more && (looksLikeRecord(second) || isProjected(second))):
 		d.Class = Unreadable
 		d.Message = "not a session log: " + strings.TrimPrefix(d.Message, "header record: ")
 		d.Hint = ""
@@ -516,6 +517,21 @@ func headerish(line []byte, cut bool) bool {
 		return true
 	}
 	return bytes.Contains(line, []byte(`"type":"session"`))
+}
+
+// otherJSON reports whether a line is JSON that has nothing of a header record or
+// of an event: a recording of requests, say, or the output of a program.
+func otherJSON(line []byte) bool {
+	canon, _, err := jsjson.Stringify(line)
+	if err != nil {
+		return false
+	}
+	for _, key := range [...]string{"version", "id", "createdAt", "cwd", "delegationDepth", "seq", "seq0", "data"} {
+		if jsjson.Get(canon, key) != nil {
+			return false
+		}
+	}
+	return !jsjson.StrEq(jsjson.Get(canon, "type"), "session")
 }
 
 // looksLikeRecord reports whether a line reads as an event or a packed row.
