@@ -187,6 +187,10 @@ func causeText(pal ui.Palette, c *drift.Cause) string {
 		b.WriteString(in("injected context"))
 	case drift.CauseRuntime:
 		b.WriteString("runtime context")
+	case drift.CauseSystem:
+		b.WriteString("system prompt")
+	case drift.CauseOffload:
+		b.WriteString("images put away")
 	case drift.CauseResponse:
 		b.WriteString("answer")
 	case drift.CauseCancelled:

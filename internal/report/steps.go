@@ -193,6 +193,8 @@ func short(c *drift.Cause) string {
 		name = "crash repair"
 	case drift.CauseRuntime:
 		name = "runtime context"
+	case drift.CauseSystem:
+		name = "system prompt"
 	case drift.CauseContext:
 		name = "context"
 		if c.Reason != "" {

@@ -17,6 +17,8 @@ const (
 	CausePrompt     CauseKind = "prompt"          // a message of the user
 	CauseContext    CauseKind = "context"         // an injected message; Reason says by whom
 	CauseRuntime    CauseKind = "runtime-context" // the snapshot of the runtime context
+	CauseSystem     CauseKind = "system-prompt"   // a message of the system
+	CauseOffload    CauseKind = "image-offload"   // images of the message were put away
 	CauseSteering   CauseKind = "steering"        // a steering message
 	CauseResponse   CauseKind = "response"        // the model's answer
 	CauseCancelled  CauseKind = "cancelled"       // what had come of an answer that was cancelled
@@ -302,6 +304,13 @@ func (x *explainer) message(c *MessageChange) *Cause {
 			lo, hi = hi, lo
 		}
 		if x.log != nil {
+			for i := range x.log.offloads {
+				if o := &x.log.offloads[i]; o.Seq >= lo.Boundary.Seq && o.Seq < hi.Boundary.Seq {
+					return &Cause{Kind: CauseOffload, Event: o, Log: x.logName(x.log), Reverse: x.back}
+				}
+			}
+		}
+		if x.log != nil {
 			if p := x.log.pointIn(lo.Boundary.Seq, hi.horizonSeq()); p != nil {
 				return x.process(p, CauseProcess)
 			}
@@ -369,7 +378,12 @@ func (x *explainer) header(d *Diff) {
 		return func(h *fold.EpochHeader) []byte { return jsjson.Get(h.Config, name) }
 	}
 	for i := range d.Config {
-		d.Config[i].Cause = x.headerCause(config(d.Config[i].Name))
+		part := config(d.Config[i].Name)
+		if d.Config[i].Name == "toolHistory" {
+			// Not of the config: what a request of generation 4 says of its tools.
+			part = func(h *fold.EpochHeader) []byte { return h.Tools }
+		}
+		d.Config[i].Cause = x.headerCause(part)
 	}
 	for i := range d.Defaults {
 		name := d.Defaults[i].Name

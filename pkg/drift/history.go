@@ -64,9 +64,11 @@ type History struct {
 	headers []HeaderNote
 	points  []*Point
 	retries []EventRef
-	end     int64 // one past the last event
-	last    int64 // time of the last event
-	first   int64 // time of the first event
+	// offloads are the events that put images away.
+	offloads []EventRef
+	end      int64 // one past the last event
+	last     int64 // time of the last event
+	first    int64 // time of the first event
 
 	// while events come in
 	repairs    []EventRef // of the tail that crash repair is appending
@@ -185,7 +187,9 @@ func (g *History) Add(e *logfmt.Event, f *fold.Fold) {
 			g.open.Repairs = append(g.open.Repairs, list...)
 		}
 	}
-	if f.Change() != fold.Unchanged || f.Mode() == fold.LinearMode && fold.Eligible(e.Type, fold.Eras{}) {
+	if f.Change() == fold.Marked {
+		g.offloads = append(g.offloads, refOf(e))
+	} else if f.Change() != fold.Unchanged || f.Mode() == fold.LinearMode && fold.Eligible(e.Type, fold.Eras{}) {
 		n := g.note(e, f)
 		g.notes = append(g.notes, n)
 		if n.kind == CauseRepair {
@@ -276,6 +280,7 @@ func (g *History) note(e *logfmt.Event, f *fold.Fold) note {
 	case len(g.compaction) > 0 || n.kind == CauseCompaction:
 		n.kind = CauseCompaction
 		n.with = append(n.with, g.compaction...)
+	case n.kind == CauseSystem:
 	default:
 		n.kind = CauseReplace
 	}
@@ -308,6 +313,14 @@ func classify(e *logfmt.Event) (CauseKind, string) {
 		return CauseSteering, kind
 	case logfmt.TypeContextMessage:
 		return CauseContext, sourceName(source, kind)
+	case logfmt.TypeSystemMessage:
+		return CauseSystem, ""
+	}
+	switch kind {
+	case "runtime-context":
+		return CauseRuntime, ""
+	case "compact-checkpoint":
+		return CauseCompaction, ""
 	}
 	if kind == "user" {
 		return CausePrompt, ""

@@ -341,7 +341,7 @@ func (f *Fold) apply(e *logfmt.Event) {
 	f.decideMode()
 	if f.format.offload && e.Type == logfmt.TypeImageOffload {
 		if f.offloads++; f.surface.offload(e) {
-			f.change = Replaced
+			f.change = Marked
 		}
 		f.faults = f.surface.faults
 		return

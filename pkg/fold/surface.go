@@ -139,6 +139,7 @@ const (
 	Unchanged Change = iota // no marker, or a fault that keeps the event off the surface
 	Appended
 	Replaced
+	Marked // messages that stand on it changed: images were put away
 )
 
 // Surface is the ordered list of message-producing events (SEMANTICS §3.1), kept

@@ -623,7 +623,7 @@ func (c *Context) takeWitness(e *logfmt.Event) {
 	c.stream.after(c, e)
 	c.called.after(c, e)
 	c.witness.after(c, e)
-	broken := c.fold.f.Change() == fold.Replaced
+	broken := c.fold.f.Change() == fold.Replaced || c.fold.f.Change() == fold.Marked
 	switch e.Type {
 	case "request/header", "request/header-delta":
 		const few = 8
