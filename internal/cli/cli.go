@@ -213,6 +213,10 @@ func Main(p *Program) int {
 	}
 }
 
+// The library's own help and version printing would look up operands as help
+// topics and end the process.
+func init() { cli.HelpFlag = nil }
+
 // Execute runs a program with the given arguments (the first is its name) and
 // streams, and returns its exit code.
 func Execute(ctx context.Context, p *Program, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -263,9 +267,6 @@ func run(p *Program, args []string, base Call, stdout, stderr io.Writer, say **u
 			(*say).Error(string(debug.Stack()))
 		}
 	}()
-	// The library's own help and version printing would look up operands as
-	// help topics and end the process.
-	cli.HelpFlag = nil
 	bind := func(name, help string, flags []cli.Flag, action func(*Call) error) cli.ActionFunc {
 		return func(c *cli.Context) error {
 			call := base

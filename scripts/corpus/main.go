@@ -5,7 +5,8 @@
 //
 // CORPUS is a folder with head, july and big in it; the default is DSH_CORPUS,
 // else ../shared/corpus. The programs run in this process, through the same entry
-// point as on a command line. The exit status is 1 when a case disagrees.
+// point as on a command line, on as many cases at a time as there are processors.
+// The exit status is 1 when a case disagrees.
 package main
 
 import (
@@ -18,9 +19,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
+	"sync"
+
+	"github.com/ncruces/go-sqlite3"
 
 	"github.com/dsh-audit/dsh-audit/internal/cli"
 	"github.com/dsh-audit/dsh-audit/internal/cli/replay"
@@ -39,6 +44,7 @@ var kinds = []struct{ id, title string }{
 	{"surface", "surface equals its file"},
 	{"events", "events equals its file"},
 	{"sound", "undamaged logs: exit 0 and no error"},
+	{"stores", "a Zstandard log or a session of a database gives the same events, requests and verdict"},
 	{"refused", "logs the harness refused: not ok"},
 	{"accepted", "damaged logs the harness accepted: a verdict, whatever it is"},
 	{"sweep", "cuts of sound logs: torn, open, or as good as whole; corrupt only without a header"},
@@ -46,7 +52,10 @@ var kinds = []struct{ id, title string }{
 }
 
 type run struct {
-	root   string
+	root  string
+	every int // of the cuts of a sweep, and of the logs of 20 MB, this one is tried; 1 for all
+
+	mu     sync.Mutex
 	ok     map[string]int
 	bad    map[string]int
 	fails  []string
@@ -79,7 +88,7 @@ func main() {
 }
 
 func newRun(root string) *run {
-	return &run{root: root, ok: map[string]int{}, bad: map[string]int{}, counts: map[string]map[string]int{}}
+	return &run{root: root, every: 1, ok: map[string]int{}, bad: map[string]int{}, counts: map[string]map[string]int{}}
 }
 
 // all runs the whole corpus.
@@ -105,7 +114,7 @@ func (r *run) parts(parts ...string) error {
 			return err
 		}
 	}
-	for _, dir := range dirs {
+	each(dirs, func(dir string) {
 		switch base := filepath.Base(dir); {
 		case strings.HasPrefix(base, "crash-sweep-"):
 			r.sweep(dir)
@@ -114,8 +123,23 @@ func (r *run) parts(parts ...string) error {
 		default:
 			r.scenario(dir)
 		}
-	}
+	})
 	return nil
+}
+
+// each calls f for all cases, several at a time.
+func each[T any](cases []T, f func(T)) {
+	var wg sync.WaitGroup
+	work := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, c := range cases {
+		wg.Add(1)
+		work <- struct{}{}
+		go func() {
+			defer func() { <-work; wg.Done() }()
+			f(c)
+		}()
+	}
+	wg.Wait()
 }
 
 // execute runs a program and returns its exit code and output.
@@ -126,6 +150,8 @@ func execute(p *cli.Program, stdin []byte, args ...string) (code int, out, errs 
 }
 
 func (r *run) check(kind, what string, ok bool, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if ok {
 		r.ok[kind]++
 		return
@@ -149,8 +175,52 @@ func (r *run) scenario(dir string) {
 			r.requests(dir, log, rec, july)
 		}
 		r.states(log, file, july)
-		r.sound(log)
+		verdict := r.sound(log)
+		if strings.HasSuffix(log, ".packed.jsonl") {
+			continue
+		}
+		for _, store := range []string{"session" + suffix + ".jsonl.zstd", "session" + suffix + ".sqlite"} {
+			if path := filepath.Join(dir, store); exists(path) {
+				r.store(log, path, verdict)
+			}
+		}
 	}
+}
+
+// store compares the same session in another container with the plain log.
+func (r *run) store(plain, store, verdict string) {
+	args := []string{store}
+	if strings.HasSuffix(store, ".sqlite") {
+		args = []string{"--session", headerID(plain), store} // it may hold others
+	}
+	for _, command := range [][]string{{"events"}, {"requests", "--bodies", "--candidates"}} {
+		_, want, _ := execute(replay.Program(), nil, append(slices.Clone(command), plain)...)
+		code, got, errs := execute(replay.Program(), nil, append(slices.Clone(command), args...)...)
+		same := bytes.Equal(got, want)
+		if !same && command[0] == "events" && strings.HasSuffix(store, ".sqlite") {
+			// Columns hold no order of keys. What crash repair appends has another one.
+			same = slices.EqualFunc(lines(got), lines(want), sameValue)
+		}
+		r.check("stores", store, code == 0 && same, command[0]+": "+differs(got, want)+stderrOf(errs))
+	}
+	_, out, errs := execute(verify.Program(), nil, append([]string{"--format", "json"}, args...)...)
+	v, err := decodeVerdict(out)
+	if err != nil {
+		r.check("stores", store, false, err.Error()+stderrOf(errs))
+		return
+	}
+	r.count("stores", v.Verdict)
+	r.check("stores", store, v.Verdict == verdict, fmt.Sprintf("verdict %s, that of the plain log is %s", v.Verdict, verdict))
+}
+
+// headerID is the id in the header of a plain log.
+func headerID(log string) string {
+	var h struct{ ID string }
+	line, _, _ := bytes.Cut(read(log), []byte("\n"))
+	if err := json.Unmarshal(line, &h); err != nil {
+		panic(log + ": " + err.Error())
+	}
+	return h.ID
 }
 
 // states compares what stands at the end of a log with its files.
@@ -177,12 +247,13 @@ func (r *run) states(log string, file func(name, ext string) string, july bool) 
 	}
 }
 
-func (r *run) sound(log string) {
+// sound checks an undamaged log and returns its verdict.
+func (r *run) sound(log string) string {
 	code, out, errs := execute(verify.Program(), nil, "--format", "json", log)
 	v, err := decodeVerdict(out)
 	if err != nil {
 		r.check("sound", log, false, err.Error()+stderrOf(errs))
-		return
+		return ""
 	}
 	r.count("sound", v.Verdict)
 	why := fmt.Sprintf("exit %d, verdict %s", code, v.Verdict)
@@ -192,10 +263,13 @@ func (r *run) sound(log string) {
 		}
 		if f.Severity == "warning" {
 			rel, _ := filepath.Rel(r.root, log)
+			r.mu.Lock()
 			r.warned = append(r.warned, fmt.Sprintf("%s:%d: %s: %s", rel, f.Line, f.Rule, f.Message))
+			r.mu.Unlock()
 		}
 	}
 	r.check("sound", log, code == 0 && v.Errors == 0, why)
+	return v.Verdict
 }
 
 // requests compares what a log gives with what was recorded.
@@ -221,17 +295,18 @@ func (r *run) requests(dir, log, recording string, july bool) {
 			k++
 		}
 		if k == len(printed) {
+			why := fmt.Sprintf("recorded request %d of %d is not printed: %.120s", i+1, len(want), line)
 			if firstMiss == "" {
-				firstMiss = fmt.Sprintf("recorded request %d of %d is not printed: %.120s", i+1, len(want), line)
+				firstMiss = why
 			}
-			r.bad["request-lines"]++
+			r.check("request-lines", log, false, why)
 			continue
 		}
 		if printed[k] != line {
 			exceptions++
 		}
 		matched++
-		r.ok["request-lines"]++
+		r.check("request-lines", log, true, "")
 		at = k + 1
 	}
 	if reordered && exceptions != 2 && firstMiss == "" {
@@ -346,16 +421,21 @@ func (r *run) damaged(dir string) {
 			refused = refused || v == "reject" || strings.HasSuffix(name, "Error")
 		}
 	}
-	for _, name := range []string{"session.jsonl", "damaged.jsonl"} {
+	id, _ := stages["id"].(string)
+	for _, name := range []string{"session.jsonl", "damaged.jsonl", "session.jsonl.zstd", "damaged.jsonl.zstd", "session.sqlite", "damaged.sqlite"} {
 		log := filepath.Join(dir, name)
 		if !exists(log) {
 			continue // kept in another container
+		}
+		args := []string{"--format", "json", log}
+		if strings.HasSuffix(name, ".sqlite") && id != "" {
+			args = []string{"--format", "json", "--session", id, log}
 		}
 		kind := "accepted"
 		if refused {
 			kind = "refused"
 		}
-		code, out, errs := execute(verify.Program(), nil, "--format", "json", log)
+		code, out, errs := execute(verify.Program(), nil, args...)
 		v, err := decodeVerdict(out)
 		if err != nil {
 			r.check(kind, log, false, err.Error()+stderrOf(errs))
@@ -376,44 +456,122 @@ func (r *run) damaged(dir string) {
 	}
 }
 
-// sweep cuts a sound log at many places.
+// sweep cuts a sound log at many places, or takes away the last rows of a database.
 func (r *run) sweep(dir string) {
-	var base struct{ Base, Kind string }
+	var base struct{ Base, Kind, ID string }
 	if err := json.Unmarshal(read(filepath.Join(dir, "base.json")), &base); err != nil {
 		panic(err)
 	}
-	if !strings.HasSuffix(base.Base, ".jsonl") {
-		return // kept in another container
+	text := read(filepath.Join(r.root, "head", base.Base))
+	header := bytes.IndexByte(text, '\n') + 1 // of a plain log
+	temp, err := os.MkdirTemp("", "sweep")
+	if err != nil {
+		panic(err)
 	}
-	whole := read(filepath.Join(r.root, "head", base.Base))
-	header := bytes.IndexByte(whole, '\n') + 1
-	for _, line := range lines(read(filepath.Join(dir, "cases.jsonl"))) {
+	defer os.RemoveAll(temp)
+	for i, line := range lines(read(filepath.Join(dir, "cases.jsonl"))) {
+		if i%r.every != 0 {
+			continue
+		}
 		var c struct {
-			Cut int
-			OK  bool
+			Cut, DropLast, Preserved, Events int
+			OK                               bool
 		}
 		if err := json.Unmarshal([]byte(line), &c); err != nil {
 			panic(err)
 		}
 		what := fmt.Sprintf("%s cut at %d", dir, c.Cut)
-		_, out, errs := execute(verify.Program(), whole[:c.Cut], "--format", "json", "-")
+		var stdin []byte
+		args := []string{"--format", "json", "-"}
+		switch base.Kind {
+		case "sqlite":
+			what = fmt.Sprintf("%s without the last %d rows", dir, c.DropLast)
+			path := filepath.Join(temp, fmt.Sprintf("%d.sqlite", i))
+			write(path, text)
+			if err := dropLast(path, base.ID, c.DropLast); err != nil {
+				panic(what + ": " + err.Error())
+			}
+			args = []string{"--format", "json", "--session", base.ID, path}
+		case "zstd":
+			// The name tells what the first bytes of the file cannot yet.
+			path := filepath.Join(temp, "session.jsonl.zstd")
+			write(path, text[:c.Cut])
+			args[2] = path
+		default:
+			stdin = text[:c.Cut]
+		}
+		_, out, errs := execute(verify.Program(), stdin, args...)
 		v, err := decodeVerdict(out)
 		if err != nil {
 			r.check("sweep", what, false, err.Error()+stderrOf(errs))
 			continue
 		}
 		r.count("sweep", v.Verdict)
-		var ok bool
-		switch v.Verdict {
-		case "torn":
-			ok = whole[c.Cut-1] != '\n'
-		case "open", "ok":
-			ok = whole[c.Cut-1] == '\n'
-		case "corrupt":
-			ok = c.Cut < header
+		ok := false
+		whole := v.Verdict == "ok" || v.Verdict == "warn"
+		inside := c.Events > c.Preserved // the harness closes the turn that is left open
+		switch base.Kind {
+		case "sqlite":
+			// Rows that are not there leave no trace.
+			ok = c.OK && (whole || v.Verdict == "open") && inside == (v.Verdict == "open")
+		case "zstd":
+			switch v.Verdict {
+			case "torn":
+				ok = c.OK
+			case "open":
+				ok = c.OK && inside
+			case "ok", "warn":
+				ok = c.OK && !inside
+			default:
+				ok = !c.OK
+			}
+		default:
+			switch v.Verdict {
+			case "torn":
+				ok = text[c.Cut-1] != '\n'
+			case "open", "ok":
+				ok = text[c.Cut-1] == '\n'
+			case "corrupt":
+				ok = c.Cut < header
+			}
+			ok = ok && c.OK == (c.Cut >= header)
 		}
-		r.check("sweep", what, ok && c.OK == (c.Cut >= header), "verdict "+v.Verdict)
+		r.check("sweep", what, ok, fmt.Sprintf("verdict %s, loaded by the harness: %t", v.Verdict, c.OK))
 	}
+}
+
+func write(path string, b []byte) {
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		panic(err)
+	}
+}
+
+// dropLast deletes the last n rows of a session.
+func dropLast(path, id string, n int) error {
+	db, err := sqlite3.Open(path)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	st, _, err := db.Prepare(`DELETE FROM events WHERE session_id = ?1 AND seq IN
+		(SELECT seq FROM events WHERE session_id = ?1 ORDER BY seq DESC LIMIT ?2)`)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if err := st.BindText(1, id); err != nil {
+		return err
+	}
+	if err := st.BindInt(2, n); err != nil {
+		return err
+	}
+	if err := st.Exec(); err != nil {
+		return err
+	}
+	if got := db.Changes(); n > 0 && got != int64(n) {
+		return fmt.Errorf("%d rows deleted, want %d", got, n)
+	}
+	return nil
 }
 
 // big compares the digests of a log of 20 MB.
@@ -422,7 +580,8 @@ func (r *run) big() {
 	if !exists(filepath.Join(dir, "request-hashes.jsonl")) {
 		return
 	}
-	for _, name := range []string{"session.jsonl", "session.packed.jsonl"} {
+	stores := []string{"session.jsonl.zstd", "session.sqlite", "session.packed.jsonl", "session.jsonl"}
+	each(stores[:max(1, len(stores)/r.every)], func(name string) {
 		log := filepath.Join(dir, name)
 		_, out, errs := execute(replay.Program(), nil, "requests", "--format", "jsonl", log)
 		type digest struct {
@@ -447,7 +606,7 @@ func (r *run) big() {
 			}
 			r.check("digests", log, got[i] == w, fmt.Sprintf("request %d: %+v, want %+v", i, got[i], w))
 		}
-	}
+	})
 }
 
 type verdict struct {
@@ -478,6 +637,8 @@ func decodeVerdict(out []byte) (*verdict, error) {
 }
 
 func (r *run) count(kind, verdict string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.counts[kind] == nil {
 		r.counts[kind] = map[string]int{}
 	}
@@ -495,6 +656,7 @@ func (r *run) totals() (agree, differ int) {
 
 // report prints what disagrees, then the counts.
 func (r *run) report(w io.Writer) {
+	sort.Strings(r.fails) // cases end in any order
 	for _, f := range r.fails {
 		fmt.Fprintln(w, "FAIL", f)
 	}
