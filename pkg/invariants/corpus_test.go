@@ -40,7 +40,14 @@ func verdictLines(res *Result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "verdict %s\n", res.Verdict)
 	for _, f := range res.Findings {
-		fmt.Fprintf(&b, "%s %s line %d offset %d seq %d", f.Rule, f.Severity, f.Pos.Line, f.Offset(), f.Seq)
+		fmt.Fprintf(&b, "%s %s", f.Rule, f.Severity)
+		if f.Pos.Row >= 0 {
+			fmt.Fprintf(&b, " row %d", f.Pos.Row)
+		}
+		if f.Pos.Frame >= 0 {
+			fmt.Fprintf(&b, " frame %d", f.Pos.Frame)
+		}
+		fmt.Fprintf(&b, " line %d offset %d seq %d", f.Pos.Line, f.Offset(), f.Seq)
 		if f.More > 0 {
 			fmt.Fprintf(&b, " and %d more", f.More)
 		}
@@ -55,17 +62,16 @@ func verdictLines(res *Result) string {
 // A damaged log that ships with the repository has its findings beside it, in
 // expected.txt; lines that start with # say what was done to the log.
 func TestDamaged(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(corpus.Root(t), "goldens", "damaged", "*", "expected.txt"))
+	files, err := filepath.Glob(filepath.Join(corpus.Root(t), "goldens", "damaged", "*", "session.*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) == 0 {
-		t.Fatal("no damaged logs in goldens")
-	}
 	verdicts := map[Verdict]int{}
-	for _, file := range files {
-		name := filepath.Base(filepath.Dir(file))
-		t.Run(name, func(t *testing.T) {
+	n := map[string]int{}
+	for _, log := range files {
+		file := filepath.Join(filepath.Dir(log), "expected.txt")
+		n[strings.TrimPrefix(filepath.Base(log), "session")]++
+		t.Run(filepath.Base(filepath.Dir(log)), func(t *testing.T) {
 			data, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -81,7 +87,6 @@ func TestDamaged(t *testing.T) {
 			if len(head) == 0 {
 				t.Error("expected.txt does not say what was done to the log")
 			}
-			log := filepath.Join(filepath.Dir(file), "session.jsonl")
 			before := read(t, log)
 			res := judgeFile(t, log)
 			verdicts[res.Verdict]++
@@ -98,7 +103,12 @@ func TestDamaged(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d damaged logs: %v", len(files), verdicts)
+	t.Logf("damaged logs: %v, %v", n, verdicts)
+	for kind, least := range map[string]int{".jsonl": 80, ".jsonl.zstd": 20, ".sqlite": 8} {
+		if n[kind] < least {
+			t.Errorf("%d damaged logs %s in goldens, want at least %d", n[kind], kind, least)
+		}
+	}
 }
 
 func read(t *testing.T, path string) []byte {
@@ -237,55 +247,104 @@ func TestCorpusKilled(t *testing.T) {
 	}
 }
 
-// Every damaged plain case: the findings are those a human has reviewed, and
-// what the harness refused is not ok.
+// containers are the names of a case's log in each container that one may be in.
+var containers = []string{"session.jsonl", "damaged.jsonl", "session.jsonl.zstd", "damaged.jsonl.zstd", "session.sqlite", "damaged.sqlite"}
+
+// Every damaged case, whatever container it is in: the findings are those a human
+// has reviewed, and what the harness refused is not ok. Logs of killed processes,
+// which nothing has repaired, are listed too.
 func TestCorpusDamaged(t *testing.T) {
 	dir, ok := corpus.Dir(t)
 	if !ok {
 		t.Skip("the full corpus is not here")
 	}
-	logs, err := filepath.Glob(filepath.Join(dir, "*", "*", "*.jsonl"))
-	if err != nil {
-		t.Fatal(err)
+	var cases []string
+	for _, pattern := range []string{"head/*", "july/*", "head/*/crashed"} {
+		found, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cases = append(cases, found...)
 	}
-	slices.Sort(logs)
+	slices.Sort(cases)
 	var got strings.Builder
-	n, refused := 0, 0
-	for _, log := range logs {
-		name, _ := filepath.Rel(dir, filepath.Dir(log))
+	n, refused := map[string]int{}, 0
+	for _, c := range cases {
+		name, _ := filepath.Rel(dir, c)
 		name = filepath.ToSlash(name)
-		base := filepath.Base(log)
-		if !damagedCase(filepath.Base(name)) || base != "session.jsonl" && base != "damaged.jsonl" {
+		names := containers
+		switch base := filepath.Base(name); {
+		case strings.HasPrefix(base, "crash-sweep-"):
+			continue // lists of cuts: TestCuts
+		case base == "crashed":
+			names = append(slices.Clone(names), "session.packed.jsonl")
+		case strings.HasPrefix(name, "july/") && strings.HasSuffix(base, "-crash-repair"):
+			names = []string{"crashed.jsonl"} // session.* is the log after the repair, and sound
+		case !damagedCase(base):
 			continue
 		}
-		n++
-		res := judgeFile(t, log)
-		note, no := harness(t, filepath.Join(filepath.Dir(log), "verdict.json"))
-		if no {
-			refused++
-			// What is wrong with this one is the place it was stored in.
-			if res.Verdict == OK && name != "head/invalid-header-id-mismatch" {
-				t.Errorf("%s: refused by the harness (%s), and ok here", name, note)
+		logs := 0
+		for _, base := range names {
+			path := filepath.Join(c, base)
+			if !isFile(path) {
+				continue
 			}
+			logs++
+			n[strings.TrimLeft(base, "abcdefghijklmnopqrstuvwxyz")]++
+			note, how := "the process was killed", "not loaded"
+			no := false
+			if verdict := filepath.Join(c, "verdict.json"); isFile(verdict) {
+				note, no = harness(t, verdict)
+				how = "accepted"
+				if no {
+					how = "refused"
+					refused++
+				}
+			}
+			fmt.Fprintf(&got, "== %s", name)
+			if base != "session.jsonl" && base != "damaged.jsonl" {
+				fmt.Fprintf(&got, "/%s", base)
+			}
+			fmt.Fprintf(&got, ": %s (%s)\n", note, how)
+			sound := true
+			for log, err := range logfmt.Open(path, logfmt.Options{}) {
+				if err != nil {
+					fmt.Fprintf(&got, "unreadable: %v\n", err)
+					sound = false
+					continue
+				}
+				res, err := Check(context.Background(), log, Options{})
+				log.Close()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got.WriteString(verdictLines(res))
+				sound = sound && res.Verdict == OK
+			}
+			// What is wrong with this one is the place it was stored in: TestRootVerdicts.
+			if no && sound && name != "head/invalid-header-id-mismatch" {
+				t.Errorf("%s: refused by the harness (%s), and ok here", path, note)
+			}
+			got.WriteByte('\n')
 		}
-		how := "accepted"
-		if no {
-			how = "refused"
+		if logs == 0 {
+			t.Errorf("%s: no log in it", name)
 		}
-		fmt.Fprintf(&got, "== %s: %s (%s)\n%s\n", name, note, how, verdictLines(res))
 	}
-	if n == 0 {
-		t.Fatal("no damaged cases found")
+	t.Logf("damaged logs: %v; %d refused by the harness", n, refused)
+	for kind, least := range map[string]int{".jsonl": 200, ".jsonl.zstd": 20, ".sqlite": 55, ".packed.jsonl": 1} {
+		if n[kind] < least {
+			t.Errorf("%d cases of %s, want at least %d", n[kind], kind, least)
+		}
 	}
-	t.Logf("%d damaged logs, %d of them refused by the harness", n, refused)
 	golden := filepath.Join("testdata", "corpus.golden")
 	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+		if err := os.WriteFile(golden, []byte(strings.ReplaceAll(got.String(), dir+string(filepath.Separator), "")), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if d := cmp.Diff(string(read(t, golden)), got.String()); d != "" {
+	if d := cmp.Diff(string(read(t, golden)), strings.ReplaceAll(got.String(), dir+string(filepath.Separator), "")); d != "" {
 		t.Errorf("%s (-want +got):\n%s", golden, d)
 	}
 }

@@ -116,7 +116,7 @@ func check(t *testing.T, path string, r result) {
 // The logs that ship: each damaged one has a report, and the command that it
 // names leads on.
 func TestDamage(t *testing.T) {
-	logs, err := filepath.Glob(filepath.Join(corpus.Root(t), "goldens", "*", "*", "session*.jsonl"))
+	logs, err := filepath.Glob(filepath.Join(corpus.Root(t), "goldens", "*", "*", "session*.*"))
 	if err != nil || len(logs) == 0 {
 		t.Fatalf("no logs: %v", err)
 	}
