@@ -17,6 +17,11 @@ type Options struct {
 	// OneShots asks for the model calls outside the loop as well; see
 	// Fold.OneShots.
 	OneShots bool
+	// Ancestor finds the header record of another session, nil when it is not at
+	// hand. It settles under whose id an inherited request was sent: the parent may
+	// itself have begun with events of another (SEMANTICS §10.1), and nothing in the
+	// child tells. It is asked for the parent first, and for each session once.
+	Ancestor func(id string) *logfmt.Header
 }
 
 // Fold takes the events of one log in order and gives its requests, each as soon
@@ -28,7 +33,7 @@ type Fold struct {
 	seed    int64
 	session string // id of the header record, WTF-8
 	idToken []byte // its JSON string, nil when there is no header record
-	parent  []byte // JSON string of the parent's id, nil when none
+	owners  lineage
 
 	format   *format
 	toolHist toolHistory
@@ -143,9 +148,7 @@ func New(h *logfmt.Header, opts Options) *Fold {
 		}
 		f.session = h.ID
 		f.idToken = jsjson.AppendQuote(nil, h.ID)
-		if h.ParentSession != nil {
-			f.parent = jsjson.AppendQuote(nil, *h.ParentSession)
-		}
+		f.owners = lineage{ask: opts.Ancestor, line: []*logfmt.Header{h}}
 	}
 	f.dialect = NewDialect(h)
 	f.eras = f.dialect.Eras()
@@ -712,10 +715,11 @@ func (f *Fold) request(number int, end int64) *Request {
 	var frameOpen bool
 	b.view, frameOpen = f.view(c.eras, c.header)
 	b.total = f.dig.total(b.snap, b.view)
-	session := f.idToken
-	if r.Inherited && f.parent != nil {
-		session = f.parent
-		r.Assumptions = append(r.Assumptions, AssumeParentSession)
+	session, known := f.idToken, true
+	if r.Inherited {
+		if session, known = f.owners.of(s.start); session == nil {
+			session = f.idToken // the header names no parent
+		}
 	}
 	switch {
 	case c.header == nil:
@@ -736,6 +740,9 @@ func (f *Fold) request(number int, end int64) *Request {
 			}
 		}
 		b.head, b.listed, b.tail = p.head, p.listed, p.tail
+		if !known {
+			r.doubt(ReasonSession)
+		}
 		if l == LayoutSpread && !(c.own && c.snapshot) {
 			r.Assumptions = append(r.Assumptions, AssumeKeyOrder)
 		}

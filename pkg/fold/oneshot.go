@@ -203,6 +203,22 @@ func (o *OneShot) member(key string, val []byte) {
 	o.add(`"`+key+`":`, string(val))
 }
 
+// sessionOf returns the id, a JSON string, that the call which event e records
+// was sent under.
+func (f *Fold) sessionOf(e *logfmt.Event, o *OneShot) []byte {
+	if e.Seq >= f.seed {
+		return f.idToken
+	}
+	id, known := f.owners.of(e.Seq)
+	if !known {
+		o.doubt(ReasonSession)
+	}
+	if id == nil {
+		return f.idToken
+	}
+	return id
+}
+
 func (f *Fold) titleCall(e *logfmt.Event) *OneShot {
 	o := &OneShot{Kind: TitleCall, Grade: Exact}
 	route := jsjson.Get(e.Data, "route")
@@ -216,7 +232,7 @@ func (f *Fold) titleCall(e *logfmt.Event) *OneShot {
 	o.member("messages", messages)
 	o.member("system", jsjson.Get(e.Data, "system"))
 	o.member("maxTokens", jsjson.Get(e.Data, "maxTokens"))
-	o.member("sessionId", f.idToken)
+	o.member("sessionId", f.sessionOf(e, o))
 	o.member("purpose", []byte(`"session-title"`))
 	return o.braced()
 }
@@ -255,13 +271,13 @@ func (f *Fold) compactionCall(e *logfmt.Event) *OneShot {
 	maxTokens := jsjson.Get(d, "maxTokens")
 	switch {
 	case f.eras.Max < E6:
-		o.summarizerCall(nodes, maxTokens, f.idToken)
+		o.summarizerCall(nodes, maxTokens, f.sessionOf(e, o))
 	case f.eras.Min < E7:
 		// The form changed within E6, and purpose came a day later.
 		o.doubt(ReasonCallForm)
 		fallthrough
 	default:
-		f.instructedCall(o, nodes, maxTokens)
+		f.instructedCall(o, e, nodes, maxTokens)
 	}
 	return o.braced()
 }
@@ -296,7 +312,7 @@ func (o *OneShot) summarizerCall(nodes []*Node, maxTokens, session []byte) {
 
 // instructedCall is the form since then: the region itself under the header in
 // force, and an instruction as the last message.
-func (f *Fold) instructedCall(o *OneShot, nodes []*Node, maxTokens []byte) {
+func (f *Fold) instructedCall(o *OneShot, e *logfmt.Event, nodes []*Node, maxTokens []byte) {
 	o.add(`,"messages":[`)
 	v, open := f.view(f.eras, f.header.Header)
 	if h := f.header.Header; h != nil && f.eras.Min < E8 && jsjson.Len(h.MessagePrefix) > 0 {
@@ -353,7 +369,7 @@ func (f *Fold) instructedCall(o *OneShot, nodes []*Node, maxTokens []byte) {
 		o.doubt(ReasonHeader)
 	}
 	o.member("maxTokens", maxTokens)
-	o.member("sessionId", f.idToken)
+	o.member("sessionId", f.sessionOf(e, o))
 	o.member("purpose", []byte(`"compaction"`))
 }
 

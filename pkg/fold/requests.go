@@ -41,16 +41,16 @@ const (
 	ReasonHeader   = "header"           // the header in force does not fold, or there is none where one is owed
 	ReasonScrubbed = "scrubbed"         // a fixture: prompt or tools stand as tokens
 	ReasonStep     = "no-step"          // its chunks lie outside any step, or in one that does not say which it is
+	ReasonSession  = "session-id"       // inherited: the parent or one of its own ancestors sent it (§10.1); see Options.Ancestor
 )
 
 // Assumptions that nothing contradicts but the log cannot prove.
 const (
-	AssumeKeyOrder      = "config-key-order"  // the live config had the key order that was logged last (SEMANTICS §6.1)
-	AssumeFraming       = "framing"           // settled by Options.Framing
-	AssumeLayout        = "layout"            // settled by Options.Layout
-	AssumeFixture       = "fixture"           // a fixture: tokens in it stand for ids and paths of the run
-	AssumeSnapshot      = "snapshot"          // system prompt or tools come from the files beside a fixture
-	AssumeParentSession = "parent-session-id" // inherited: sent under the id of the parent
+	AssumeKeyOrder = "config-key-order" // the live config had the key order that was logged last (SEMANTICS §6.1)
+	AssumeFraming  = "framing"          // settled by Options.Framing
+	AssumeLayout   = "layout"           // settled by Options.Layout
+	AssumeFixture  = "fixture"          // a fixture: tokens in it stand for ids and paths of the run
+	AssumeSnapshot = "snapshot"         // system prompt or tools come from the files beside a fixture
 )
 
 // body is a request as a rope: head, the messages of the surface, tail.
@@ -80,6 +80,12 @@ func (b *body) messages() iter.Seq2[*Node, []byte] {
 			}
 		}
 	}
+}
+
+// Certain reports whether nothing about the request is left open, but for the id
+// of an ancestor's session that it was sent under.
+func (r *Request) Certain() bool {
+	return r.Grade != Ambiguous || len(r.Reasons) == 1 && r.Reasons[0] == ReasonSession
 }
 
 // Header is the header in force; nil when none was logged.

@@ -3,7 +3,6 @@ package fold
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -374,7 +373,7 @@ func TestAuthoredRequests(t *testing.T) {
 			turn1, step11, asked("u"), headPM, "chunks 1 1 x", endStep11, endTurn1,
 			`{"type":"session/end-seed","data":{}}`, turn2, step21, asked("v"),
 			`{"type":"request/header","data":{"header":{"config":{"provider":"p","model":"m"}},"reason":"resume"}}`, "chunks 2 1 y",
-		}, `1.1.1 exact surface first-chunk@4 initial@3! chunks 4-4 inherited ~parent-session-id
+		}, `1.1.1 ambiguous surface first-chunk@4 initial@3! chunks 4-4 inherited ?session-id
   {"provider":"p","model":"m","messages":[{"content":[],"source":{"kind":"user"},"role":"user","id":"u"}],"sessionId":"q"}
 2.1.1 exact surface first-chunk@12 resume@11! chunks 12-12
   {"provider":"p","model":"m","messages":[{"content":[],"source":{"kind":"user"},"role":"user","id":"u"},{"content":[],"source":{"kind":"user"},"role":"user","id":"v"}],"sessionId":"s"}
@@ -444,38 +443,75 @@ func TestAuthoredRequests(t *testing.T) {
 	}
 }
 
-// TestInheritedRequests holds what a fork shows of its parent to what the parent
-// sent.
+// TestInheritedRequests holds what a fork shows of those it descends from to what
+// they sent. Only with their headers is it certain under whose id.
 func TestInheritedRequests(t *testing.T) {
 	root := filepath.Join(corpus.Root(t), "goldens", "sound")
 	for _, c := range []struct {
-		child, parent string
-		want          int
+		child     string
+		recorded  []string // what the inherited requests were: the first so many of a recording, in order
+		ancestors []string // logs at hand
+		grades    string   // E exact, A ambiguous for the session id alone
+		wrong     int      // requests that are not those recorded
 	}{
-		{"head-fork-boundary/session.child.jsonl", "head-fork-boundary/requests.parent.jsonl", 2},
-		{"head-fork-boundary/session.grandchild.jsonl", "", 0},
-		{"b-fork-child/session.jsonl", "b-fork-parent/requests.jsonl", 3},
+		{"head-fork-boundary/session.child.jsonl", []string{"head-fork-boundary/requests.parent.jsonl 2"}, nil, "AA", 0},
+		{"head-fork-boundary/session.child.jsonl", []string{"head-fork-boundary/requests.parent.jsonl 2"},
+			[]string{"head-fork-boundary/session.parent.jsonl"}, "EE", 0},
+		// The parent is a fork itself, which the log does not show.
+		{"head-fork-boundary/session.grandchild.jsonl", []string{"head-fork-boundary/requests.parent.jsonl 2", "head-fork-boundary/requests.child.jsonl 2"},
+			nil, "AAAA", 2},
+		{"head-fork-boundary/session.grandchild.jsonl", []string{"head-fork-boundary/requests.parent.jsonl 2", "head-fork-boundary/requests.child.jsonl 2"},
+			[]string{"head-fork-boundary/session.parent.jsonl"}, "AAAA", 2},
+		{"head-fork-boundary/session.grandchild.jsonl", []string{"head-fork-boundary/requests.parent.jsonl 2", "head-fork-boundary/requests.child.jsonl 2"},
+			[]string{"head-fork-boundary/session.child.jsonl"}, "AAEE", 0},
+		{"head-fork-boundary/session.grandchild.jsonl", []string{"head-fork-boundary/requests.parent.jsonl 2", "head-fork-boundary/requests.child.jsonl 2"},
+			[]string{"head-fork-boundary/session.child.jsonl", "head-fork-boundary/session.parent.jsonl"}, "EEEE", 0},
+		{"b-fork-child/session.jsonl", []string{"b-fork-parent/requests.jsonl 3"}, nil, "AAA", 0},
+		{"b-fork-child/session.jsonl", []string{"b-fork-parent/requests.jsonl 3"}, []string{"b-fork-parent/session.jsonl"}, "EEE", 0},
 	} {
-		if _, err := os.Stat(filepath.Join(root, c.child)); err != nil {
-			t.Fatal(err)
+		var sent []recorded
+		for _, name := range c.recorded {
+			name, count, _ := strings.Cut(name, " ")
+			n, _ := strconv.Atoi(count)
+			sent = append(sent, readRequests(t, filepath.Join(root, filepath.FromSlash(name)))[:n]...)
 		}
-		if c.parent == "" {
-			continue
+		asked := map[string]int{}
+		headers := map[string]*logfmt.Header{}
+		for _, name := range c.ancestors {
+			l := openLog(t, filepath.Join(root, filepath.FromSlash(name)))
+			headers[l.Header.ID] = l.Header
+			l.Close()
 		}
-		sent := readRequests(t, filepath.Join(root, c.parent))
-		requests, _, _ := foldAll(t, filepath.Join(root, c.child))
-		n := 0
-		for _, q := range requests {
+		l := openLog(t, filepath.Join(root, filepath.FromSlash(c.child)))
+		grades, wrong := "", 0
+		for q, err := range Requests(l, Options{Ancestor: func(id string) *logfmt.Header { asked[id]++; return headers[id] }}) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			if !q.Inherited {
 				continue
 			}
+			n := len(grades)
 			if body := q.AppendBody(nil); n >= len(sent) || !bytes.Equal(body, sent[n].body) {
-				t.Errorf("%s: request %d.%d is not what the parent sent: %s", c.child, q.Turn, q.Step, body)
+				wrong++
 			}
-			n++
+			switch {
+			case q.Grade == Exact && q.Reasons == nil:
+				grades += "E"
+			case q.Grade == Ambiguous && slices.Equal(q.Reasons, []string{ReasonSession}):
+				grades += "A"
+			default:
+				grades += "?"
+			}
 		}
-		if n != c.want {
-			t.Errorf("%s: %d inherited requests, want %d", c.child, n, c.want)
+		l.Close()
+		if grades != c.grades || wrong != c.wrong {
+			t.Errorf("%s with %v: grades %s with %d other than recorded, want %s with %d", c.child, c.ancestors, grades, wrong, c.grades, c.wrong)
+		}
+		for id, n := range asked {
+			if n > 1 {
+				t.Errorf("%s: asked %d times for %s", c.child, n, id)
+			}
 		}
 	}
 }

@@ -416,7 +416,7 @@ func (c *Context) brokenBetween(from, to int64) bool {
 	return len(c.breaks) > 0 && c.breaks[0] < to
 }
 
-func settled(r *fold.Request) bool { return r.Grade == fold.Exact || r.Grade == fold.Messages }
+func settled(r *fold.Request) bool { return r.Certain() }
 
 // requestPlace is where a request shows in the log: at its first chunk, or
 // where it ended.

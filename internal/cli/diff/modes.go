@@ -185,7 +185,13 @@ func fork(c *cli.Call, format string, o report.DiffOptions) error {
 	defer child.Close()
 	defer parent.Close()
 	var dc, dp source.Damage
-	f, err := drift.CompareFork(child, parent, fold.Options{}, func(e error) { dc.AddErr(e) }, func(e error) { dp.AddErr(e) })
+	opts := fold.Options{Ancestor: func(id string) *logfmt.Header {
+		if parent.Header != nil && parent.Header.ID == id {
+			return parent.Header
+		}
+		return nil
+	}}
+	f, err := drift.CompareFork(child, parent, opts, func(e error) { dc.AddErr(e) }, func(e error) { dp.AddErr(e) })
 	if err != nil {
 		return source.Trouble(child.Path, err)
 	}

@@ -54,6 +54,16 @@ const common = `  --session ID    of a database that holds several sessions, the
 const helpFraming = `  --framing HOW   how context and steering messages of July 17 to 20 were sent
                   where the log leaves it open: auto (default: reported as
                   ambiguous), tagged, or verbatim
+  --config-layout HOW
+                  in which order requests of about July 27 had their members
+                  where the log leaves it open: auto (default: as until then, and
+                  reported as ambiguous), named (as until then), or spread (the
+                  config first, as logged)
+`
+
+const helpParent = `  --parent LOG    the log of the session that this one was forked from, and so on
+                  up to the one that was not forked; may be repeated. It tells
+                  under whose id inherited requests were sent
 `
 
 const helpAt = `  --at SEQ        fold the events through SEQ only (SEQ itself included)
@@ -61,17 +71,18 @@ const helpAt = `  --at SEQ        fold the events through SEQ only (SEQ itself i
 
 // Program returns the program.
 func Program() *cli.Program {
-	framing, session := cli.Option("framing", "auto"), cli.Option("session", "")
+	framing, layout, session := cli.Option("framing", "auto"), cli.Option("config-layout", "auto"), cli.Option("session", "")
+	parent := cli.Repeated("parent")
 	state := []ucli.Flag{cli.Option("at", ""), session, cli.ColorFlag()}
 	loaded := append([]ucli.Flag{cli.Switch("as-loaded")}, state...)
-	folded := append([]ucli.Flag{framing}, loaded...)
+	folded := append([]ucli.Flag{framing, layout}, loaded...)
 	return &cli.Program{
 		Name: "dsh-replay",
 		Help: help,
 		Commands: []*cli.Command{
 			{Name: "requests", Run: runRequests,
 				Flags: []ucli.Flag{cli.Option("format", "text"), cli.Switch("bodies"), cli.Switch("candidates"),
-					cli.Switch("inherited"), cli.Switch("aux"), cli.Switch("as-loaded"), framing, session, cli.ColorFlag()},
+					cli.Switch("inherited"), cli.Switch("aux"), cli.Switch("as-loaded"), framing, layout, parent, session, cli.ColorFlag()},
 				Help: `dsh-replay requests - list every request the harness sent
 
 usage: dsh-replay requests [options] LOG
@@ -85,9 +96,9 @@ options:
   --inherited     also list the requests of the parent log a fork began with
   --aux           also list calls outside the agent loop: compaction, titles,
                   web search
-` + helpLoaded + helpFraming + common + exits},
+` + helpParent + helpLoaded + helpFraming + common + exits},
 			{Name: "show", Run: runShow,
-				Flags: []ucli.Flag{cli.Switch("raw"), framing, session, cli.ColorFlag()},
+				Flags: []ucli.Flag{cli.Switch("raw"), framing, layout, parent, session, cli.ColorFlag()},
 				Help: `dsh-replay show - print one request
 
 usage: dsh-replay show [options] LOG TURN.STEP[.ATTEMPT]
@@ -96,7 +107,7 @@ Without ATTEMPT the only one of that step is meant.
 
 options:
   --raw           print exactly the bytes of the request body, nothing else
-` + helpFraming + common + exits},
+` + helpParent + helpFraming + common + exits},
 			{Name: "messages", Run: stateCommand(printMessages), Flags: folded,
 				Help: `dsh-replay messages - print the message list as one JSON array
 

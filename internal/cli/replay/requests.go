@@ -34,7 +34,7 @@ func runRequests(c *cli.Call) error {
 	if err != nil {
 		return err
 	}
-	opts, err := framing(c)
+	opts, err := source.FoldOptions(c)
 	if err != nil {
 		return err
 	}
@@ -447,21 +447,20 @@ var marks = [...]string{"*", "+", "^", "~", "#", "=", "!", "%"}
 
 // assumptions says what each means.
 var assumptions = map[string]string{
-	fold.AssumeKeyOrder:      "no header was logged again, so the config had its logged key order",
-	fold.AssumeFraming:       "settled by --framing",
-	fold.AssumeLayout:        "settled by an option",
-	fold.AssumeTools:         "the request said of its tools that they are those of the header, which is not verified",
-	fold.AssumeOffload:       "a put-away image had its mark as last member, which is not verified",
-	fold.AssumeFixture:       "the log is a fixture, in which tokens stand for ids and paths of the run",
-	fold.AssumeSnapshot:      "prompt or tools are those of the files beside the fixture",
-	fold.AssumeParentSession: "it was sent under the id of the parent",
+	fold.AssumeKeyOrder: "no header was logged again, so the config had its logged key order",
+	fold.AssumeFraming:  "settled by --framing",
+	fold.AssumeLayout:   "settled by --config-layout",
+	fold.AssumeTools:    "the request said of its tools that they are those of the header, which is not verified",
+	fold.AssumeOffload:  "a put-away image had its mark as last member, which is not verified",
+	fold.AssumeFixture:  "the log is a fixture, in which tokens stand for ids and paths of the run",
+	fold.AssumeSnapshot: "prompt or tools are those of the files beside the fixture",
 }
 
 // doubts says what each reason of an ambiguous grade means.
 var doubts = map[string]string{
 	fold.ReasonDispatch:  "nothing in the log tells whether it was sent",
 	fold.ReasonFraming:   "context and steering messages went between tags until 07-20, and nothing tells which build sent it; --framing settles it",
-	fold.ReasonLayout:    "from 07-27 on the config goes first, in the order it was logged, and nothing tells which build sent it; shown is the order before",
+	fold.ReasonLayout:    "from 07-27 on the config goes first, in the order it was logged, and nothing tells which build sent it; --config-layout settles it",
 	fold.ReasonBoundary:  "messages stand where they may have come too late for it, or the start of its turn is missing",
 	fold.ReasonDamage:    "events before it are missing or damaged",
 	fold.ReasonSurface:   "an event before it broke a rule that decides which messages count",
@@ -469,6 +468,7 @@ var doubts = map[string]string{
 	fold.ReasonHeader:    "no usable request header is in force",
 	fold.ReasonScrubbed:  "the log is a fixture: its prompt or tools stand as tokens",
 	fold.ReasonStep:      "its chunks lie outside any step, or in one that does not say which it is",
+	fold.ReasonSession:   "it is inherited and shown as the parent's, which may have inherited it too; --parent LOG settles it",
 	fold.ReasonTools:     "messages changed the tools, and what the request says of that is not verified",
 	fold.ReasonCallForm:  "the harness of the time used two forms of the call",
 	fold.ReasonNotLogged: "what was asked for is not in the log",

@@ -21,7 +21,7 @@ func runShow(c *cli.Call) error {
 	if err != nil {
 		return err
 	}
-	opts, err := framing(c)
+	opts, err := source.FoldOptions(c)
 	if err != nil {
 		return err
 	}

@@ -40,21 +40,6 @@ func writeJSONLine(w io.Writer, v []byte) error {
 	return err
 }
 
-// framing returns the value of --framing as the fold's option.
-func framing(c *cli.Call) (fold.Options, error) {
-	v, err := c.Choice("framing", "auto", "tagged", "verbatim")
-	if err != nil {
-		return fold.Options{}, err
-	}
-	switch v {
-	case "tagged":
-		return fold.Options{Framing: fold.FramingTagged}, nil
-	case "verbatim":
-		return fold.Options{Framing: fold.FramingVerbatim}, nil
-	}
-	return fold.Options{}, nil
-}
-
 // errNoSeq is the answer when --at names an event that is not there.
 var errNoSeq = errors.New("no such event")
 
@@ -115,11 +100,9 @@ func stateCommand(value func(*fold.Fold) []byte) func(*cli.Call) error {
 		if err != nil {
 			return err
 		}
-		var opts fold.Options
-		if c.Text("framing") != "" {
-			if opts, err = framing(c); err != nil {
-				return err
-			}
+		opts, err := source.FoldOptions(c)
+		if err != nil {
+			return err
 		}
 		log, err := source.One(c, path)
 		if err != nil {

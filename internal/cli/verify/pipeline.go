@@ -365,6 +365,14 @@ func (p *pipeline) judge(ctx context.Context, log *logfmt.Log) (*report.Result, 
 func (p *pipeline) check(ctx context.Context, log *logfmt.Log) (*report.Result, error) {
 	opts := p.plan.opts
 	opts.Parent = func(id string) *logfmt.Log { return p.parents.find(ctx, log, id) }
+	opts.Fold.Ancestor = func(id string) *logfmt.Header {
+		parent := p.parents.find(ctx, log, id)
+		if parent == nil {
+			return nil
+		}
+		defer parent.Close()
+		return parent.Header
+	}
 	if p.recording == nil {
 		res, err := invariants.Check(ctx, log, opts)
 		if err != nil {

@@ -34,7 +34,7 @@ const configName = ".dsh-audit.yaml"
 // write anything: it may come with the logs.
 var (
 	switches = []string{"strict", "fail-on-drift", "notes", "as-loaded"}
-	options  = []string{"fail-on", "framing", "limit", "jobs", "format", "baseline", "paranoid"}
+	options  = []string{"fail-on", "framing", "config-layout", "limit", "jobs", "format", "baseline", "paranoid"}
 	lists    = []string{"disable", "only"}
 )
 
@@ -300,16 +300,15 @@ func (s *settings) judging() (*plan, error) {
 	}
 	p.opts.Paranoid = map[string]invariants.Paranoia{"sample": invariants.ParanoidSample, "all": invariants.ParanoidAll}[paranoid]
 	p.opts.AsLoaded = s.on("as-loaded")
-	framing, err := s.choice("framing", "auto", "tagged", "verbatim")
+	framing, err := s.choice("framing", source.Framings...)
 	if err != nil {
 		return nil, err
 	}
-	switch framing {
-	case "tagged":
-		p.opts.Fold.Framing = fold.FramingTagged
-	case "verbatim":
-		p.opts.Fold.Framing = fold.FramingVerbatim
+	layout, err := s.choice("config-layout", source.Layouts...)
+	if err != nil {
+		return nil, err
 	}
+	p.opts.Fold = fold.Options{Framing: source.Framing(framing), Layout: source.Layout(layout)}
 	if err := s.selection(p); err != nil {
 		return nil, err
 	}

@@ -65,6 +65,10 @@ what is judged:
                    said of v4 is unverified
   --framing HOW    how context and steering messages of July 17 to 20 were sent
                    where the log leaves it open: auto (default), tagged, verbatim
+  --config-layout HOW
+                   in which order requests of about July 27 had their members
+                   where the log leaves it open: auto (default), named (as until
+                   then), spread (the config first, as logged)
   --session ID     of a database that holds several sessions, judge this one only
   --jobs N         judge N logs at a time (as many as there are processors)
   --shard I/N      judge the I-th of N parts; the parts do not depend on the order
@@ -129,7 +133,7 @@ func Program() *cli.Program {
 	return &cli.Program{
 		Name: "dsh-verify", Help: help, Run: run,
 		Flags: []ucli.Flag{cli.Option("requests", ""), cli.Switch("as-loaded"), cli.Optional("paranoid", "off", "sample"),
-			cli.Repeated("only"), cli.Repeated("disable"), cli.Option("migrate-to", ""), cli.Option("framing", "auto"),
+			cli.Repeated("only"), cli.Repeated("disable"), cli.Option("migrate-to", ""), cli.Option("framing", "auto"), cli.Option("config-layout", "auto"),
 			cli.Option("session", ""), cli.Option("jobs", ""), cli.Option("shard", ""),
 			cli.Option("format", "text"), cli.Repeated("output"), cli.Switch("notes"), cli.Option("limit", "100"), cli.ColorFlag(),
 			cli.Switch("strict"), cli.Option("fail-on", "error"), cli.Switch("fail-on-drift"),
