@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dsh-audit/dsh-audit/internal/zframe"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -115,6 +116,26 @@ func TestRootVerdicts(t *testing.T) {
 			"directory .: violations",
 			"  ROOT-DUPLICATE error: _no-cwd/a: the same session also lies at --srv-app--/a: the harness refuses to look it up",
 			"  ROOT-STRAY error: --srv-app--/b.jsonl: 1 log lies directly in a project directory, beside session directories such as --srv-app--/a: the harness refuses the whole root",
+		}},
+		{"two encodings", map[string]string{
+			"--srv-app--/a/session.jsonl":      rootLog("a", "/srv/app"),
+			"--srv-app--/b/session.jsonl.zstd": string(zframe.NewEncoder().Append(nil, []byte(rootLog("b", "/srv/app")))),
+		}, Options{}, []string{
+			"jsonl --srv-app--/a/session.jsonl: ok",
+			"zstd --srv-app--/b/session.jsonl.zstd: ok",
+			"directory .: violations",
+			"  ROOT-ENCODING error: --srv-app--/b/session.jsonl.zstd: the root holds 1 plain log (such as --srv-app--/a/session.jsonl) and 1 compressed log (such as --srv-app--/b/session.jsonl.zstd): the harness refuses it",
+		}},
+		{"a name and a generation too many", map[string]string{
+			"--srv-app--/a/session.jsonl":    rootLog("a", "/srv/app"),
+			"--srv-app--/a/session.v3.jsonl": `{"type":"session","version":3,"id":"a","createdAt":1000,"isSeeded":false,"cwd":"/srv/app","delegationDepth":0}` + "\n",
+			"--srv-app--/b/session.v1.jsonl": `{"type":"session","version":1,"id":"b","createdAt":1000,"cwd":"/srv/app","delegationDepth":0}` + "\n",
+		}, Options{}, []string{
+			"jsonl --srv-app--/a/session.v3.jsonl: ok",
+			"jsonl --srv-app--/b/session.v1.jsonl: ok",
+			"directory .: warn",
+			"  ROOT-GENERATION note: --srv-app--/a/session.jsonl: generation 0 of the session, which is kept but never read again: the harness opens session.v3.jsonl",
+			"  ROOT-NAME warning: --srv-app--/b/session.v1.jsonl: no release leaves a log of generation 1 under this name",
 		}},
 		{"warnings", map[string]string{"--srv-app--/a/session.jsonl": rootLog("a", "/srv/app"), "--srv-app--/\x1b": "-> a"}, Options{},
 			[]string{
@@ -233,6 +254,17 @@ func TestArchiveVerdicts(t *testing.T) {
 				"zip .: violations",
 				`  ZIP-NAME error: entry 1 is named "../\x1b[2J": control characters, or bytes that are no UTF-8`,
 			}},
+		{"one log twice", zipped(t, [2]string{"session.jsonl", log()}, [2]string{"session.jsonl", log()}), []string{
+			"zip .!session.jsonl: ok",
+			"zip .: violations",
+			"  ZIP-DUPLICATE error: session.jsonl: entry 1 has the name of an earlier one",
+		}},
+		{"an unknown method", bytes.ReplaceAll(zipped(t, [2]string{"session.jsonl", log()}),
+			[]byte("\x14\x00\x08\x00\x08\x00"), []byte("\x14\x00\x08\x00\x63\x00")), []string{
+			"zip .!session.jsonl: unsupported",
+			"  LOAD-REFUSED note: the harness of 2026-08-21 refuses the log: the entry is compressed by method 99, this build reads stored (0) and deflated (8) ones",
+			"  ZIP-METHOD error: the entry is compressed by method 99, this build reads stored (0) and deflated (8) ones",
+		}},
 		{"no log", zipped(t, [2]string{"x", ""}), []string{
 			"zip .: unreadable",
 			"  ZIP-ENTRY error: the archive holds no log",

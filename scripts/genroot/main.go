@@ -5,9 +5,10 @@
 //	go run ./scripts/genroot -check [-n 1000] [-damaged 30] [-seed 1]
 //
 // The first form writes OUT, which must not exist, and lists the damaged logs. The
-// second does so in a temporary directory, judges it ten times with different
-// numbers of logs at a time and once in three parts that are joined, and reports
-// what is not as it should be.
+// second does so in a temporary directory, judges it ten times with one to five logs
+// at a time and once in three parts that are joined, each in every format, and
+// reports what is not as it should be: a damaged log that is not found by its rule, a
+// sound one in which anything is, a byte of a report that differs.
 package main
 
 import (
@@ -78,7 +79,7 @@ func run(n, damaged int, seed uint64, sound string, check bool, args []string) e
 	for _, p := range problems {
 		fmt.Println(p)
 	}
-	fmt.Printf("judged them 10 times and in 3 parts in %v: %d problems\n", time.Since(start).Round(time.Millisecond), len(problems))
+	fmt.Printf("judged them 10 times and in 3 parts, in %d formats each, in %v: %d problems\n", len(formats), time.Since(start).Round(time.Millisecond), len(problems))
 	if len(problems) > 0 {
 		return fmt.Errorf("not as it should be")
 	}
@@ -95,9 +96,39 @@ func dshVerify(args ...string) (code int, out []byte, err error) {
 	return code, o.Bytes(), err
 }
 
+// formats are all forms of a report.
+var formats = []string{"text", "json", "jsonl", "junit", "sarif", "github"}
+
+// everyFormat runs the program once and returns its reports.
+func everyFormat(args ...string) (map[string][]byte, error) {
+	dir, err := os.MkdirTemp("", "reports")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	var words []string
+	if args[0] == "merge" {
+		words, args = args[:1:1], args[1:]
+	}
+	for _, f := range formats {
+		words = append(words, "--output", f+"="+filepath.Join(dir, f))
+	}
+	if _, _, err := dshVerify(append(words, args...)...); err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{}
+	for _, f := range formats {
+		if out[f], err = os.ReadFile(filepath.Join(dir, f)); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 // checkRoot judges a root of n sessions and says what differs from what was done
 // to them.
 func checkRoot(root string, n int, list []Damaged, runs int) (problems []string, err error) {
+	os.Unsetenv("GITHUB_STEP_SUMMARY") // what is checked here is no business of the step
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	code, whole, err := dshVerify("--format", "json", root)
 	if err != nil {
@@ -150,26 +181,34 @@ func checkRoot(root string, n int, list []Damaged, runs int) (problems []string,
 	for _, d := range want {
 		bad("%s (session %s) has no result", d.Path, d.Session)
 	}
-	_, text, err := dshVerify(root)
+	first, err := everyFormat(root)
 	if err != nil {
 		return nil, err
 	}
+	if !bytes.Equal(first["json"], whole) {
+		bad("JSON in a file is another than on standard output")
+	}
+	differ := func(what string, got map[string][]byte) {
+		for _, f := range formats {
+			if len(got[f]) == 0 || !bytes.Equal(got[f], first[f]) {
+				bad("%s: other %s", what, f)
+			}
+		}
+	}
 	for i := range runs {
 		jobs := fmt.Sprint(1 + i%5)
-		_, again, err := dshVerify("--format", "json", "--jobs", jobs, root)
+		again, err := everyFormat("--jobs", jobs, root)
 		if err != nil {
 			return nil, err
 		}
-		if !bytes.Equal(again, whole) {
-			bad("run %d with --jobs %s gives other JSON", i+1, jobs)
-		}
+		differ(fmt.Sprintf("run %d with --jobs %s", i+1, jobs), again)
 	}
 	parts, err := os.MkdirTemp("", "parts")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(parts)
-	join := []string{"merge", "--format", "json"}
+	join := []string{"merge"}
 	logs := 0
 	for i := 3; i >= 1; i-- { // the order does not matter
 		part := filepath.Join(parts, fmt.Sprintf("%d.json", i))
@@ -193,19 +232,17 @@ func checkRoot(root string, n int, list []Damaged, runs int) (problems []string,
 	if logs != n {
 		bad("the parts have %d logs, want %d", logs, n)
 	}
-	mergedCode, merged, err := dshVerify(join...)
+	mergedCode, _, err := dshVerify(join...)
 	if err != nil {
 		return nil, err
 	}
-	if mergedCode != code || !bytes.Equal(merged, whole) {
-		bad("the joined parts give other JSON, or code %d", mergedCode)
+	if mergedCode != code {
+		bad("the joined parts give code %d, want %d", mergedCode, code)
 	}
-	_, merged, err = dshVerify(append([]string{"merge"}, join[3:]...)...)
+	merged, err := everyFormat(join...)
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(merged, text) {
-		bad("the joined parts give other text")
-	}
+	differ("the joined parts", merged)
 	return problems, nil
 }
