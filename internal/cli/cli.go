@@ -228,8 +228,11 @@ func Execute(ctx context.Context, p *Program, args []string, stdin io.Reader, st
 	}
 	err := run(p, markDash(args), base, stdout, stderr, &say)
 	if werr := out.Flush(); werr != nil {
-		// Whatever else happened, the reader of the output does not have it all.
-		err = Fail(Trouble, fmt.Errorf("standard output: %w", reason(werr)))
+		// Whatever else happened, the reader of the output does not have it all. Of
+		// those who interrupt a pipeline, the reader may be gone first.
+		if err = ctx.Err(); err == nil {
+			err = Fail(Trouble, fmt.Errorf("standard output: %w", reason(werr)))
+		}
 	}
 	code := exitCode(err)
 	if code == Interrupted {

@@ -92,6 +92,139 @@ func TestInterruptLeavesNoFile(t *testing.T) {
 	}
 }
 
+// A process whose output nobody takes is stuck in a write when it is interrupted: as
+// below a pager that has been left alone. Its files are gone all the same.
+func TestInterruptOfAStuckWrite(t *testing.T) {
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old.json")
+	if err := os.WriteFile(old, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// More than a pipe and the buffers before it hold.
+	args := []string{"--format", "json", "--output", "json=" + old, "--output", "sarif=" + filepath.Join(dir, "new.sarif"), "--write-baseline", filepath.Join(dir, "known.json")}
+	for range 5 {
+		args = append(args, filepath.Join(corpus.Root(t), "goldens", "damaged"))
+	}
+	for _, args := range [][]string{args, append([]string{"merge"}, mergeable(t)...)} {
+		if args[0] == "merge" {
+			args = append([]string{"merge", "--format", "json", "--output", "json=" + old, "--output", "junit=" + filepath.Join(dir, "new.xml")}, args[1:]...)
+		}
+		cmd := exec.Command("dsh-verify", args...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		cmd.Stdout = w
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		// It is stuck when the pipe is full: nothing more is written to files either.
+		for size, same, deadline := int64(0), 0, time.Now().Add(time.Minute); same < 20; time.Sleep(20 * time.Millisecond) {
+			n := written(t, dir)
+			if same++; n != size || n < 32<<10 {
+				same = 0
+			}
+			if size = n; time.Now().After(deadline) {
+				cmd.Process.Kill()
+				t.Fatalf("it does not get stuck: %d bytes, %v", n, names(t, dir))
+			}
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		err = cmd.Wait()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 130 {
+			t.Errorf("%s ended with %v, want code 130", args[0], err)
+		}
+		if got, want := errs.String(), "dsh-verify: error: interrupted\n"; got != want {
+			t.Errorf("standard error %q, want %q", got, want)
+		}
+		if got := names(t, dir); !cmp.Equal(got, []string{"old.json"}) {
+			t.Errorf("%s left %v, want only old.json", args[0], got)
+		}
+		if b, err := os.ReadFile(old); err != nil || string(b) != "old" {
+			t.Errorf("old.json holds %q, %v", b, err)
+		}
+	}
+}
+
+// mergeable are reports that make more than a pipe holds.
+func mergeable(t *testing.T) (out []string) {
+	t.Helper()
+	_, report, _ := verifyHere(t, "--format", "json", filepath.Join(corpus.Root(t), "goldens", "damaged"))
+	path := filepath.Join(t.TempDir(), "report.json")
+	if err := os.WriteFile(path, []byte(report), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		out = append(out, path)
+	}
+	return out
+}
+
+// written is how many bytes the files of a directory have.
+func written(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	for _, name := range names(t, dir) {
+		if st, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			n += st.Size()
+		}
+	}
+	return n
+}
+
+// Whenever a process is interrupted, each of its files is complete, or is what it was.
+func TestInterruptAtAnyTime(t *testing.T) {
+	root := corpus.Root(t)
+	ended := map[int]int{}
+	for delay := 5 * time.Millisecond; ended[0]+ended[1] == 0 && delay < 10*time.Second; delay = delay * 3 / 2 {
+		dir := t.TempDir()
+		args := []string{"--format", "jsonl"}
+		for _, f := range []string{"json", "sarif", "junit"} {
+			args = append(args, "--output", f+"="+filepath.Join(dir, f))
+		}
+		cmd := exec.Command("dsh-verify", append(args, filepath.Join(root, "goldens", "damaged"), filepath.Join(root, "goldens", "sound"))...)
+		cmd.Stdout = io.Discard
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(delay)
+		cmd.Process.Signal(os.Interrupt) // it may be over already
+		err := cmd.Wait()
+		code := cmd.ProcessState.ExitCode()
+		ended[code]++
+		for _, name := range names(t, dir) {
+			b, rerr := os.ReadFile(filepath.Join(dir, name))
+			if rerr != nil {
+				t.Fatal(rerr)
+			}
+			var v struct{}
+			switch {
+			case (name == "json" || name == "sarif") && json.Valid(b):
+			case name == "junit" && xml.Unmarshal(b, &v) == nil:
+			default:
+				t.Errorf("after %v: left %s, %d bytes, which is not complete", delay, name, len(b))
+			}
+		}
+		// Before the program takes signals, the system ends it.
+		if code != 130 && code != 1 && !(code == -1 && delay < time.Second) {
+			t.Errorf("after %v: ended with %v, want code 130, or 1 when it was done", delay, err)
+		}
+		if code == 1 && len(names(t, dir)) != 3 {
+			t.Errorf("after %v: left %v, want three reports", delay, names(t, dir))
+		}
+	}
+	t.Logf("codes: %v", ended)
+	if ended[130] == 0 || ended[1] == 0 {
+		t.Errorf("codes %v, want runs that were interrupted and one that was not", ended)
+	}
+}
+
 // A report that cannot be written is never taken for one that was.
 func TestOutputFails(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -133,6 +266,63 @@ func TestOutputFails(t *testing.T) {
 		if left := names(t, dir); code != 2 || len(left) > 0 {
 			t.Errorf("%s to a full disk: code %d, left %v", format, code, left)
 		}
+	}
+}
+
+// A disk that fills up while a file is written: the limit on the size of files, which
+// a process inherits, stands for it.
+func TestFilesFail(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("no shell to set the limit")
+	}
+	damaged := filepath.Join(corpus.Root(t), "goldens", "damaged")
+	report := mergeable(t)[0]
+	dir := t.TempDir()
+	file := filepath.Join(dir, "out")
+	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cases := [][]string{{"--write-baseline", file, damaged}, {"merge", "--output", "json=" + file, report}}
+	for _, format := range verifyFormats {
+		if format != "github" { // of which there is never that much
+			cases = append(cases, []string{"--output", format + "=" + file, "--output", "github=" + filepath.Join(dir, "second"), damaged})
+		}
+	}
+	for _, args := range cases {
+		cmd := exec.Command("sh", append([]string{"-c", `ulimit -f 8 && exec "$@"`, "sh", "dsh-verify"}, args...)...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		cmd.Run()
+		if code, want := cmd.ProcessState.ExitCode(), "dsh-verify: error: "+file+": file too large\n"; code != 2 || errs.String() != want {
+			t.Errorf("%v: code %d, %q; want 2, %q", args, code, errs.String(), want)
+		}
+		if got := names(t, dir); !cmp.Equal(got, []string{"out"}) {
+			t.Errorf("%v: left %v, want only out", args, got)
+		}
+		if b, err := os.ReadFile(file); err != nil || string(b) != "old" {
+			t.Errorf("%v: out holds %.20q, %v", args, b, err)
+		}
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full on this system")
+	}
+	defer full.Close()
+	for _, args := range [][]string{{"--write-baseline", "/dev/full", damaged}, {"merge", "--output", "json=/dev/full", report}} {
+		if code, _, errs := verifyHere(t, args...); code != 2 || errs != "dsh-verify: error: /dev/full: no space left on device\n" {
+			t.Errorf("%v: code %d, %q", args, code, errs)
+		}
+	}
+	for _, args := range [][]string{{"merge", report}, {"merge", "--format", "junit", report}, {"rules"}, {"explain", "LOG-SEQ"}} {
+		var errs bytes.Buffer
+		code := cli.Execute(context.Background(), programs()["dsh-verify"], append([]string{"dsh-verify"}, args...), strings.NewReader(""), full, &errs)
+		if code != 2 || errs.String() != "dsh-verify: error: standard output: no space left on device\n" {
+			t.Errorf("%v: code %d, %q", args, code, errs.String())
+		}
+	}
+	t.Setenv("GITHUB_STEP_SUMMARY", "/dev/full")
+	if code, _, errs := verifyHere(t, "--format", "github", damaged); code != 2 || errs != "dsh-verify: error: GITHUB_STEP_SUMMARY: /dev/full: no space left on device\n" {
+		t.Errorf("step summary: code %d, %q", code, errs)
 	}
 }
 

@@ -74,7 +74,7 @@ func (j *collector) openSinks(format string, notes bool, shard *report.Shard, in
 			return cli.Usage("--output: " + path + " is named twice")
 		}
 		used[filepath.Clean(path)] = true
-		f, err := createFile(path, inputs)
+		f, err := createFile(j.c, path, inputs)
 		if err != nil {
 			return err
 		}
@@ -193,6 +193,9 @@ func (j *collector) close() error {
 	}
 	if j.gather != nil {
 		if err := j.gather.baseline().Write(j.gather.file); err != nil {
+			if cerr := j.c.Err(); cerr != nil {
+				return cerr
+			}
 			return j.gather.file.trouble(err)
 		}
 	}
@@ -216,6 +219,9 @@ func (j *collector) close() error {
 
 // failed is what a report that cannot be written ends the run with.
 func (j *collector) failed(s *sink, err error) error {
+	if cerr := j.c.Err(); cerr != nil {
+		return cerr // an interruption closes the files
+	}
 	var f *cli.Failure
 	if s.file == nil || errors.As(err, &f) {
 		return err // the output is flushed and judged in one place

@@ -3,31 +3,37 @@ package verify
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/dsh-audit/dsh-audit/internal/cli"
 )
 
 // An outfile is a file that comes into being when it is complete: it is written
 // under another name beside its own and renamed at the end. A run that fails or is
-// interrupted leaves what was there before.
+// interrupted leaves what was there before, even one that hangs in a write to a pipe
+// that nobody reads and never sees the signal.
 type outfile struct {
 	path string // as given
 	*bufio.Writer
 	file *os.File
 	temp string // name while it is written; "" for a device or pipe, which is written at once
-	done bool   // committed or aborted
 	dest string // name in the end: path with links followed
+
+	mu      sync.Mutex
+	done    bool // committed or aborted
+	release func() bool
 }
 
 // createFile starts a file. One that is a log, or is to be judged, is refused.
-func createFile(path string, inputs []string) (*outfile, error) {
-	o := &outfile{path: path, dest: path}
+func createFile(ctx context.Context, path string, inputs []string) (*outfile, error) {
+	o := &outfile{path: path, dest: path, release: func() bool { return true }}
 	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -69,6 +75,9 @@ func createFile(path string, inputs []string) (*outfile, error) {
 		}
 	}
 	o.Writer = bufio.NewWriter(o.file)
+	o.mu.Lock() // abort may run at once
+	o.release = context.AfterFunc(ctx, o.abort)
+	o.mu.Unlock()
 	if st != nil {
 		if err := o.file.Chmod(st.Mode().Perm()); err != nil {
 			o.abort()
@@ -98,7 +107,13 @@ func isLog(path string) bool {
 
 // commit makes the file complete and gives it its name.
 func (o *outfile) commit() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.done {
+		return context.Canceled // nothing else aborts a file that is to be committed
+	}
 	o.done = true
+	o.release()
 	err := o.Flush()
 	if err == nil && o.temp != "" {
 		err = o.file.Sync()
@@ -118,12 +133,16 @@ func (o *outfile) commit() error {
 	return nil
 }
 
-// abort leaves everything as it was. After commit it does nothing.
+// abort leaves everything as it was. After commit it does nothing. It may be called
+// at any time.
 func (o *outfile) abort() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.done {
 		return
 	}
 	o.done = true
+	o.release()
 	o.file.Close()
 	if o.temp != "" {
 		os.Remove(o.temp)

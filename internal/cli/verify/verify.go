@@ -221,7 +221,7 @@ func run(c *cli.Call) error {
 		return err
 	}
 	if j.gather != nil {
-		if j.gather.file, err = createFile(c.Text("write-baseline"), paths); err != nil {
+		if j.gather.file, err = createFile(c, c.Text("write-baseline"), paths); err != nil {
 			return err
 		}
 	}
