@@ -273,11 +273,15 @@ type Compared struct {
 	Recorded  int64 `json:"recorded"`
 	Matched   int64 `json:"matched"`
 	KeyOrder  int64 `json:"keyOrder"`
+	Misplaced int64 `json:"misplaced"` // recorded under another turn or step
 	Differing int64 `json:"differing"`
 	Missing   int64 `json:"missing"` // rebuilt from the log, not in the recording
 	Extra     int64 `json:"extra"`   // in the recording, not in the log
 	Auxiliary int64 `json:"auxiliary"`
 	Unsent    int64 `json:"unsent"` // of the log, may or may not have been sent, not recorded
+	// NotCompared tells why the recording was not compared at all. Such a run never
+	// ends with success.
+	NotCompared Text `json:"notCompared,omitempty"`
 }
 
 // Summary counts the logs of a run.

@@ -303,12 +303,15 @@ func (r Requests) String() string {
 
 // String says the counts in words.
 func (c *Compared) String() string {
+	if c.NotCompared != "" {
+		return "not compared: " + ui.Escape(string(c.NotCompared))
+	}
 	parts := []string{fmt.Sprintf("%d of %s equal byte for byte", c.Matched, count(c.Recorded, "recorded request"))}
 	for _, x := range []struct {
 		n    int64
 		word string
 	}{
-		{c.KeyOrder, "differ in the order of config keys only"}, {c.Differing, "differ"},
+		{c.KeyOrder, "differ in the order of config keys only"}, {c.Misplaced, "equal but recorded under another turn or step"}, {c.Differing, "differ"},
 		{c.Missing, "rebuilt from the log but not recorded"}, {c.Extra, "recorded but not in the log"},
 		{c.Auxiliary, "not of the agent loop, not judged"},
 		{c.Unsent, "of the log not sent, by the recording"},

@@ -384,6 +384,19 @@ func TestCompare(t *testing.T) {
 		{"closest", rec(2, body[:len(body)-2]+`t"}`), Comparison{Recorded: 1, Missing: 1, Extra: 1},
 			`REQ-MISSING error 1.1: request of turn 1 step 1 is in the log and not in the recording; the closest is the recorded request of turn 2 step 1 on line 1, alike for the first 144 of 147 bytes
 REQ-EXTRA error 2.1: recorded request of turn 2 step 1 on line 1 is not in the log`},
+		{"another turn", rec(2, body), Comparison{Recorded: 1, Misplaced: 1},
+			`REQ-LABEL error 1.1: recorded request of turn 2 step 1 on line 1 equals the request of turn 1 step 1 and is recorded under another place: turn 2 where the log gives 1`},
+		{"another turn and step", `{"turn":0,"step":7,"request":` + body + "}\n", Comparison{Recorded: 1, Misplaced: 1},
+			`REQ-LABEL error 1.1: recorded request of turn 0 step 7 on line 1 equals the request of turn 1 step 1 and is recorded under another place: turn 0 where the log gives 1, step 7 where the log gives 1`},
+		{"another step alone", `{"turn":null,"step":2,"request":` + body + "}\n", Comparison{Recorded: 1, Misplaced: 1},
+			`REQ-LABEL error 1.1: recorded request of step 2 on line 1 equals the request of turn 1 step 1 and is recorded under another place: step 2 where the log gives 1`},
+		{"the turn alone", `{"turn":1,"request":` + body + "}\n", Comparison{Recorded: 1, Matched: 1}, ""},
+		{"another turn and key order", rec(2, strings.Replace(body, `"provider":"p","model":"m"`, `"model":"m","provider":"p"`, 1)),
+			Comparison{Recorded: 1, Misplaced: 1},
+			`REQ-LABEL error 1.1: recorded request of turn 2 step 1 on line 1 equals the request of turn 1 step 1 and is recorded under another place: turn 2 where the log gives 1
+REQ-KEYORDER warning 1.1: recorded request of turn 2 step 1 on line 1 has its config keys in the order model, provider, the log gives provider, model`},
+		{"a turn that is none", `{"turn":"1","step":1,"request":` + body + "}\n" + rec(1, body), Comparison{Recorded: 2, Matched: 1, Extra: 1},
+			`REQ-RECORD error -1.-1: recording line 1: turn is "1", expected a whole number`},
 		{"garbage", "{\n" + rec(1, body), Comparison{Recorded: 2, Matched: 1, Extra: 1},
 			`REQ-RECORD error -1.-1: recording line 1: not valid JSON: offset 1: expected key or '}', found end of input`},
 		{"no body", `{"turn":1}` + "\n" + rec(1, body), Comparison{Recorded: 2, Matched: 1, Extra: 1},
@@ -411,6 +424,57 @@ REQ-EXTRA error 2.1: recorded request of turn 2 step 1 on line 1 is not in the l
 				t.Errorf("counts (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// Requests that are sent again are the same twice. What the recording calls them
+// tells which of them it lacks.
+func TestCompareAgain(t *testing.T) {
+	for _, c := range []struct {
+		log, recording string // steps of turn 1, the letter for the body; small for candidates
+		want           string // findings, in order of the log
+	}{
+		{"1A 2A 3B", "1A 2A 3B", ""},
+		{"1A 2A 3B", "2A 3B", "REQ-MISSING 1"},
+		{"1A 2A 3B", "1A 3B", "REQ-MISSING 2"},
+		{"1a 2A 3B", "2A 3B", ""},
+		{"1A 2A 3B", "2A 2A 3B", "REQ-LABEL 1"},
+		{"1A 2A 3B", "1A 1A 3B", "REQ-LABEL 2"},
+		{"1A 2A", "1A 2A 3A", "REQ-EXTRA 3"},
+		{"1A 2B 3C 4D 5E 6F 7G 8H 9I", "2A 3B 4C 5D 6E 7F 8G 9H 10I", "REQ-LABEL 1, REQ-LABEL 2, REQ-LABEL 3, REQ-LABEL 4, REQ-LABEL 5, REQ-LABEL 6, REQ-LABEL 7, REQ-LABEL 8, REQ-LABEL 9"},
+		{"1A 2A 3A 4A 5A 6A 7A 8A 9A 10A 11A 12B", "2A 3A 4A 5A 6A 7A 8A 9A 10A 11A 12B", "REQ-MISSING 1"},
+		{"1A 2A 3A 4A 5A 6A 7A 8A 9A 10A 11A 12B", "1A 2A 3A 4A 5A 6A 7A 8A 9A 10A 12B", "REQ-MISSING 11"},
+	} {
+		body := func(s string) (step int64, b []byte) {
+			fmt.Sscanf(s[:len(s)-1], "%d", &step)
+			return step, fmt.Appendf(nil, `{"model":"m","messages":["%s"]}`, strings.ToUpper(s[len(s)-1:]))
+		}
+		var rec strings.Builder
+		for _, s := range strings.Fields(c.recording) {
+			step, b := body(s)
+			fmt.Fprintf(&rec, `{"turn":1,"step":%d,"request":%s}`+"\n", step, b)
+		}
+		cmp := NewComparer(strings.NewReader(rec.String()))
+		for _, s := range strings.Fields(c.log) {
+			step, b := body(s)
+			cmp.got = append(cmp.got, &sent{turn: 1, step: step, attempt: 1, candidate: s[len(s)-1] >= 'a',
+				place: Place{Seq: step, Turn: 1, Step: step}, body: b})
+			for len(cmp.got) > window {
+				cmp.settle()
+			}
+		}
+		res, err := cmp.End()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		slices.SortFunc(res.Findings, func(a, b *Finding) int { return int(a.Step - b.Step) })
+		for _, f := range res.Findings {
+			got = append(got, fmt.Sprintf("%s %d", f.Rule, f.Step))
+		}
+		if got := strings.Join(got, ", "); got != c.want {
+			t.Errorf("log %s, recording %s: %s, want %s", c.log, c.recording, got, c.want)
+		}
 	}
 }
 

@@ -31,6 +31,13 @@ var requestRules = []*Rule{
 		Advice: "Nothing is wrong: provider and model saw the same values.",
 	},
 	{
+		ID: "REQ-LABEL", Severity: Error, Spec: "SEMANTICS §6",
+		Title:  "a recorded request is recorded under its turn and step",
+		Text:   "A line of the recording may say which turn and step its request belongs to. The bytes of the request are those that the log gives, but for another turn or step.",
+		How:    "The recorder counts turns or steps in another way, lines were put together from several runs, or the recording was edited.",
+		Advice: "Compare the place that the message names with the log. Where a recorder cannot know turn and step, leave both out of its lines.",
+	},
+	{
 		ID: "REQ-MISSING", Severity: Error, Spec: "SEMANTICS §6",
 		Title:  "every request of the log was recorded",
 		Text:   "The log shows a request that the recording does not have.",

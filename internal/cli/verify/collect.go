@@ -129,7 +129,7 @@ func (j *collector) add(r *report.Result) error {
 	}
 	shorten(r, j.limit)
 	status := j.policy.status(r)
-	if j.gather != nil && status != cli.Trouble {
+	if j.gather != nil && status != cli.Trouble && !uncompared(r) {
 		status = cli.OK // it is known from now on
 	}
 	j.status = worse(j.status, status)

@@ -37,7 +37,7 @@ func add(res *invariants.Result, cmp *invariants.Comparison) {
 	res.Findings = append(res.Findings, cmp.Findings...)
 	res.Omitted = append(res.Omitted, cmp.Omitted...)
 	switch res.Verdict {
-	case invariants.OK, invariants.Warn, invariants.Open, invariants.Torn:
+	case invariants.OK, invariants.Warn, invariants.Open, invariants.Torn, invariants.Unsupported:
 		if errs > 0 {
 			res.Verdict = invariants.Violations
 		} else if warns > 0 && res.Verdict == invariants.OK {

@@ -52,6 +52,7 @@ type pipeline struct {
 	own   map[string]bool // files this run writes
 
 	recording io.Reader // of --requests; nil when not given
+	compared  bool      // the recording was read
 	parents   parents
 	queue     chan chan outcome
 	work      chan struct{} // one token for each unit at work
@@ -382,6 +383,10 @@ func (p *pipeline) check(ctx context.Context, log *logfmt.Log) (*report.Result, 
 	}
 	// The requests come while the log is judged, in one pass.
 	name := p.c.Text("requests")
+	if p.compared {
+		return nil, cli.Usage("--requests compares one log, and "+log.Path+" is one of several", "name one: its file, or its session with --session ID")
+	}
+	p.compared = true
 	comparer := invariants.NewComparer(p.recording)
 	var failed error
 	opts.Request = func(r *fold.Request) {
@@ -394,22 +399,36 @@ func (p *pipeline) check(ctx context.Context, log *logfmt.Log) (*report.Result, 
 		return nil, err
 	}
 	var cmp *invariants.Comparison
+	if why := p.notCompared(res); why != "" {
+		// Nothing was rebuilt: every recorded request would count as extra.
+		return p.convert(res, &report.Compared{Path: report.Text(name), NotCompared: report.Text(why)}), nil
+	}
 	if failed == nil {
 		cmp, failed = comparer.End()
 	}
 	if failed != nil {
 		return nil, cli.Fail(cli.Trouble, fmt.Errorf("%s: %w", name, failed))
 	}
-	if res.Verdict == invariants.Unreadable || res.Verdict == invariants.Unsupported {
-		// Nothing was rebuilt: every recorded request would count as extra.
-		return p.convert(res, nil), nil
-	}
 	add(res, cmp)
 	return p.convert(res, &report.Compared{
-		Path: report.Text(name), Recorded: cmp.Recorded, Matched: cmp.Matched, KeyOrder: cmp.KeyOrder,
+		Path: report.Text(name), Recorded: cmp.Recorded, Matched: cmp.Matched, KeyOrder: cmp.KeyOrder, Misplaced: cmp.Misplaced,
 		Differing: cmp.Differing, Missing: cmp.Missing, Extra: cmp.Extra, Auxiliary: cmp.Auxiliary,
 		Unsent: cmp.Skipped,
 	}), nil
+}
+
+// notCompared tells why no requests of a log can be held against a recording, ""
+// when they can: an event type that no build knows leaves those before it.
+func (p *pipeline) notCompared(res *invariants.Result) string {
+	switch {
+	case res.Class == logfmt.Unsupported:
+		return "this build does not read this kind of log"
+	case res.Class == logfmt.Unreadable:
+		return "the log could not be read"
+	case p.plan.opts.AsLoaded && res.Load != nil && res.Load.Refusal != nil:
+		return "the harness refuses the log"
+	}
+	return ""
 }
 
 // unreadable is the verdict on what could not be opened.

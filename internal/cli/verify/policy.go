@@ -52,8 +52,15 @@ func (p policy) status(r *report.Result) cli.Status {
 	if p.failOn == "never" && status == cli.Found {
 		status = cli.OK
 	}
+	if status == cli.OK && uncompared(r) {
+		return cli.Unsupported
+	}
 	return status
 }
+
+// uncompared reports whether a recording was to be compared and was not. That is
+// no success, whatever else is accepted.
+func uncompared(r *report.Result) bool { return r.Recording != nil && r.Recording.NotCompared != "" }
 
 // left is the verdict that remains when what the baseline accepts is forgotten.
 func (p policy) left(r *report.Result) invariants.Verdict {

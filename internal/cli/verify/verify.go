@@ -49,7 +49,9 @@ verdicts, the best first:
 
 what is judged:
   --requests FILE  compare the one log with a recording of what was sent, lines
-                   of {"turn":T,"step":S,"request":BODY}
+                   of {"turn":T,"step":S,"request":BODY}; where T and S are there,
+                   they must match too. A log that no requests can be rebuilt
+                   from makes the run end with 3, or worse
   --as-loaded      judge each log as the harness of 2026-08-21 holds it after
                    loading; that it refuses one is an error then, not a note,
                    and nothing else in it is judged
@@ -209,6 +211,9 @@ func run(c *cli.Call) error {
 		return err
 	}
 	if c.IsSet("requests") {
+		if p.shard != nil {
+			return cli.Usage("--requests compares one log, which --shard may leave to another part", "leave --shard out")
+		}
 		f, err := openRecording(c, paths)
 		if err != nil {
 			return err
