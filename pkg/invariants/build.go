@@ -2,6 +2,7 @@ package invariants
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
@@ -196,6 +197,7 @@ type builds struct {
 	foreign bool    // the event just seen has a shape retired before lo
 	beyond  bool    // the event just seen is newer than cap
 	fixed   bool    // a later generation: no build of these wrote it
+	legacy  bool    // but one before 07-28 may have written what the event was made from
 }
 
 func newBuilds(h *logfmt.Header, golden bool) *builds {
@@ -237,6 +239,7 @@ func newBuilds(h *logfmt.Header, golden bool) *builds {
 func (b *builds) see(e *logfmt.Event, inherited bool) {
 	b.foreign, b.beyond = false, false
 	if b.fixed {
+		b.upgraded(e)
 		return
 	}
 	if e.Type == "assistant/chunk" {
@@ -334,6 +337,23 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 	}
 	if known {
 		b.apply(life)
+	}
+}
+
+// upgraded follows, in a later generation, whether the events before it come from
+// builds that gave messages no ids: the step to generation 1 made them (FORMATS
+// §4.5).
+func (b *builds) upgraded(e *logfmt.Event) {
+	m := e.Data
+	switch e.Type {
+	case "assistant/message", "tool/result":
+		m = jsjson.Get(m, "message")
+	case "user/message":
+	default:
+		return
+	}
+	if id, ok := jsjson.Str(jsjson.Get(m, "id")); ok {
+		b.legacy = strings.HasPrefix(id, "legacy-message:")
 	}
 }
 

@@ -332,6 +332,7 @@ func (r *genRetry) Event(c *Context, e *logfmt.Event) {
 	if c.unsettled(&r.lost) {
 		r.chains, r.owner = nil, nil
 	}
+	genRetryValues(c, e)
 	turn, step, ok := c.numbers()
 	n, okN := jsjson.SafeInt(jsjson.Get(e.Data, "retry"))
 	id, okID := jsjson.Str(jsjson.Get(e.Data, "retryId"))

@@ -165,9 +165,8 @@ func (k *genCompactionID) Event(c *Context, e *logfmt.Event) {
 	case "session/end-seed":
 		k.open, k.blind = false, false
 	case "user/message":
-		src := jsjson.Get(e.Data, "source")
-		if !isReplace(e) || !jsjson.StrEq(jsjson.Get(src, "kind"), "compact-checkpoint") &&
-			!(jsjson.StrEq(jsjson.Get(src, "kind"), "plugin") && jsjson.StrEq(jsjson.Get(src, "plugin"), "compact")) {
+		src := replacesCompacted(e)
+		if src == nil {
 			return
 		}
 		own := jsjson.Get(src, "compactionId")

@@ -167,7 +167,7 @@ var lineShared = []string{
 var settledShared = append(slices.Clone(lineShared),
 	"TURN-OPEN", "TURN-CLOSE", "STEP-OPEN", "STEP-CLOSE", "RESULT-REWRITE-TURN", "ASST-ONE",
 	"SURF-MARKER", "SURF-ELIGIBLE", "SURF-OP", "SURF-RANGE", "SURF-SOURCES", "SURF-EMPTY", "SURF-SHADOW", "SURF-REWRITE",
-	"HDR-INITIAL",
+	"HDR-INITIAL", "RESULT-CITE", "CTX-CHANGE",
 )
 
 // later are the generations after 0. They are put together in init because

@@ -206,20 +206,115 @@ func TestInboxFull(t *testing.T) {
 	}
 }
 
-// Later generations have companions of their own.
-func TestPluginGenerations(t *testing.T) {
-	events := []string{`plan/mode {"active":1}`}
-	const later = `{"type":"session","version":%d,"id":"s","createdAt":1,"cwd":"/w","delegationDepth":0%s}` + "\n"
-	for version, more := range []string{"", "", `,"isSeeded":false`, `,"isSeeded":false`, `,"isSeeded":false`} {
-		log := script("", events)
-		_, log, _ = strings.Cut(log, "\n")
-		log = fmt.Sprintf(later, version, more) + log
-		found := false
+// Generation 1 holds the events of generation 0 as they were: what is found in
+// them is the same, and as grave as the last build of generation 0 takes it.
+func TestPluginRulesFirst(t *testing.T) {
+	ids := pluginRuleIDs()
+	found := func(log string) (out []string) {
 		for _, f := range judge(t, []byte(log), Options{}).Findings {
-			found = found || f.Rule == "PLAN"
+			if ids[f.Rule] {
+				out = append(out, fmt.Sprintf("%d %s %s", f.Seq, f.Rule, f.Message))
+			}
 		}
-		if want := version == 0; found != want {
-			t.Errorf("generation %d: PLAN speaks: %v, want %v", version, found, want)
+		return out
+	}
+	n := 0
+	for _, block := range strings.Split(string(read(t, filepath.Join("testdata", "plugins.golden"))), "== ")[1:] {
+		name, body, _ := strings.Cut(block, "\n")
+		begin, header, gone := inStep, `,"delegationDepth":0`, ""
+		var events []string
+		for _, l := range strings.Split(strings.TrimSpace(body), "\n") {
+			key, rest, _ := strings.Cut(l, " ")
+			switch _, ok := vocabulary1[strings.TrimPrefix(key, "+")]; {
+			case key == ">":
+			case key == "begin":
+				if begin = beginnings[rest]; rest == "old" {
+					gone = "an old shape"
+				}
+			case key == "header":
+				header = "," + rest
+			case !ok:
+				gone = key
+			default:
+				events = append(events, l)
+			}
+		}
+		if gone != "" {
+			continue // the step to generation 1 refuses or changes it
+		}
+		n++
+		log := script(header, slices.Concat(begin, events))
+		want, got := found(log), found(strings.Replace(log, `"version":0`, `"version":1`, 1))
+		if strings.HasPrefix(name, "RETRY between the steps of a turn") {
+			// The step to generation 1 gives such a retry an id that tells.
+			log = strings.ReplaceAll(log, `"policyKey"`, `"retryId":"legacy-retry:s:1","policyKey"`)
+			got = found(strings.Replace(log, `"version":0`, `"version":1`, 1))
+		}
+		if !cmp.Equal(want, got) {
+			t.Errorf("%s (-generation 0 +generation 1):\n%s", name, cmp.Diff(want, got))
+		}
+	}
+	if n < 90 {
+		t.Errorf("only %d cases", n)
+	}
+	t.Logf("%d cases", n)
+}
+
+// From generation 2 on only what the vocabulary says of values is held to, and what
+// waits in the inbox.
+func TestPluginGenerations(t *testing.T) {
+	const later = `{"type":"session","version":%d,"id":"s","createdAt":1,"cwd":"/w","delegationDepth":0%s}` + "\n"
+	for _, tt := range []struct {
+		event string
+		want  string // by generation: rule and severity, - for nothing
+	}{
+		{`plan/mode {"active":1}`, "PLAN error error warning warning warning"},
+		{`sandbox/mode {"mode":"write"}`, "SANDBOX warning error warning warning warning"},
+		{`approval/policy {"policy":"later"}`, "APPR-PAIR warning error warning warning warning"},
+		{`approval/decided {"id":"a","outcome":"cancelled"}`, "APPR-PAIR warning error - - -"},
+		{`permission/preset {"preset":""}`, "PRESET warning warning - - -"},
+		{`tool-workflow/run-end {"runId":"r","stopReason":"completed"}`, "WF error error - - -"},
+		{`team/message/delivered {"version":1,"teamId":"t","messageId":"m","targetId":"x"}`, "TEAM error error - - -"},
+		{`schedule/change {"version":1,"operation":"delete","id":"x"}`, "SCHED error error - - -"},
+		{`goal/change {"kind":"goal/change","version":1,"operation":"clear","cleared":{"id":"g","revision":2},"clearedAt":"2026-09-01T00:00:00.000Z"}`, "GOAL error error - - -"},
+		{`agent/inbox/spliced {"target":"next-step","start":1,"inserted":[]}`, "INBOX error error warning warning warning"},
+	} {
+		rule, _, _ := strings.Cut(tt.want, " ")
+		got := rule
+		for version, more := range []string{"", "", `,"isSeeded":false`, `,"isSeeded":false`, `,"isSeeded":false`} {
+			_, log, _ := strings.Cut(script("", []string{tt.event}), "\n")
+			says := "-"
+			for _, f := range judge(t, []byte(fmt.Sprintf(later, version, more)+log), Options{}).Findings {
+				if f.Rule == rule {
+					says = f.Severity.String()
+				}
+			}
+			got += " " + says
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.event, got, tt.want)
+		}
+	}
+}
+
+// Ids that the step to generation 1 made tell of builds without companions.
+func TestPluginLegacy(t *testing.T) {
+	hook := []string{
+		`turn/start {"turn":1}`,
+		`user/message {"content":[],"source":{"kind":"user"},"role":"user","id":"ID"} "surfaceOp":"append"`,
+		`hook/result {"turn":1,"point":"p","handlerId":"h","decision":"d","durationMs":1}`,
+		`turn/end {"turn":1,"reason":{"kind":"completed"}}`,
+	}
+	for id, want := range map[string]Severity{"legacy-message:s:1": Warning, "u1": Error} {
+		log := strings.NewReplacer(`"version":0`, `"version":1`, `"ID"`, `"`+id+`"`).Replace(script(`,"delegationDepth":0`, hook))
+		var got []Severity
+		for _, f := range judge(t, []byte(log), Options{}).Findings {
+			if f.Rule == "HOOK-PAIR" {
+				got = append(got, f.Severity)
+			}
+		}
+		if !slices.Equal(got, []Severity{want}) {
+			t.Errorf("%s: HOOK-PAIR %v, want %s", id, got, want)
 		}
 	}
 }

@@ -2,7 +2,9 @@ package invariants
 
 import (
 	"fmt"
+	"slices"
 	"sort"
+	"strings"
 
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
@@ -54,6 +56,8 @@ type Rule struct {
 	// New makes a checker for one log. It is nil for rules whose findings come
 	// from elsewhere: from the reader (physical damage) or from CompareRequests.
 	New func() Checker
+
+	stream bool // its findings come from the stream that all such rules share
 }
 
 // Eras is the range of eras in which the rule holds.
@@ -66,6 +70,43 @@ func (r *Rule) When() string {
 	if first := r.firstGeneration(); first > 0 {
 		return fmt.Sprintf("from generation %d", first)
 	}
+	return r.whenFirst() + generationList(r.Generations())
+}
+
+// Generations are the format generations after 0 in which the rule is checked. It
+// is empty for rules that do not depend on the generation.
+func (r *Rule) Generations() []int64 {
+	for _, about := range [...]string{"ROOT-", "ZIP-", "DB-"} {
+		if strings.HasPrefix(r.ID, about) {
+			return nil // about the place of a log
+		}
+	}
+	var out []int64
+	for _, g := range later {
+		own := slices.ContainsFunc(g.own, func(o genRule) bool { return o.id == r.ID })
+		shared := (r.New != nil || r.stream) && g.shares(r.ID) && !(ofWriter[r.ID] && g.version == 1)
+		if own || shared {
+			out = append(out, g.version)
+		}
+	}
+	return out
+}
+
+func generationList(gens []int64) string {
+	switch n := len(gens); n {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf(", and in generation %d", gens[0])
+	case 2:
+		return fmt.Sprintf(", and in generations %d and %d", gens[0], gens[1])
+	default:
+		return fmt.Sprintf(", and in generations %d to %d", gens[0], gens[n-1])
+	}
+}
+
+// whenFirst is the part of When about the eras of generation 0.
+func (r *Rule) whenFirst() string {
 	switch {
 	case r.Since == 0 && r.Until == 0:
 		return "all eras"

@@ -46,10 +46,13 @@ func TestCatalogue(t *testing.T) {
 func TestWhen(t *testing.T) {
 	for _, c := range []struct{ id, want string }{
 		{"LOG-SEQ", "all eras"},
-		{"SURF-REWRITE", "from 07-20 17:30 (era E6)"},
+		{"SURF-REWRITE", "from 07-20 17:30 (era E6), and in generations 1 to 4"},
 		{"SURF-HEAD", "from generation 3"},
+		{"CHUNK-ASM", "from 07-27 22:39 (era E8), and in generations 2 to 4"},
+		{"STREAM-TAIL", "all eras, and in generation 1"},
+		{"ROOT-SIDECAR", "all eras"},
 		{"MSG-BLOCK", "from generation 4"},
-		{"REQ-BOUNDARY", "from 08-05 22:13 (era E10)"},
+		{"REQ-BOUNDARY", "from 08-05 22:13 (era E10), and in generation 1"},
 	} {
 		if got := Lookup(c.id).When(); got != c.want {
 			t.Errorf("%s: When() = %q, want %q", c.id, got, c.want)

@@ -59,6 +59,12 @@ func abandoned(e *logfmt.Event) bool {
 		e.Type == "turn/end" && jsjson.StrEq(jsjson.Get(jsjson.Get(e.Data, "reason"), "kind"), "interrupted")
 }
 
+// abandoned is the same for the generation of the log: from 2 on only
+// session/end-seed gives a compaction up (FORMATS §7.4 P3).
+func (c *Context) abandoned(e *logfmt.Event) bool {
+	return abandoned(e) && (e.Type == "session/end-seed" || c.gen == nil || !c.gen.loose)
+}
+
 func sameOwner(a, b []byte) bool { return string(a) == string(b) }
 
 type pairChecker struct {
@@ -119,7 +125,7 @@ func (p *pairChecker) Event(c *Context, e *logfmt.Event) {
 		if e.Type == "session/end-seed" && p.b.open {
 			p.old.take(&p.b)
 		}
-		if c.gen == nil && abandoned(e) || e.Type == "session/end-seed" {
+		if c.abandoned(e) {
 			p.b, p.blind = bracket{}, false
 		}
 	}

@@ -18,30 +18,10 @@ import (
 // weigh makes a finding a warning where not every build that may have written
 // the event had a companion that fails on it.
 func (c *Context) weigh(f *Finding, companion Build) *Finding {
-	if !c.Builds.Since(companion) {
+	if !c.Builds.Since(companion) || c.builds.legacy {
 		f.Severity = Warning
 	}
 	return f
-}
-
-// plugin makes a checker that is silent in later generations, whose plugins have
-// companions of their own.
-func plugin(make func() Checker) func() Checker {
-	return func() Checker { return &pluginChecker{make()} }
-}
-
-type pluginChecker struct{ Checker }
-
-func (p *pluginChecker) Event(c *Context, e *logfmt.Event) {
-	if c.gen == nil {
-		p.Checker.Event(c, e)
-	}
-}
-
-func (p *pluginChecker) End(c *Context) {
-	if c.gen == nil {
-		p.Checker.End(c)
-	}
 }
 
 // turnOf checks that an event stands in an open turn, and in the one it names

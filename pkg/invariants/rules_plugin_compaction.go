@@ -17,7 +17,7 @@ var compactionPluginRules = []*Rule{
 		How:    "The event was edited, or a summary was put together by hand.",
 		Advice: "Look at the replacement right behind the event: its range and citations say what really left the surface.",
 		Types:  []string{"compact/summary", "compaction/summary", "compact/prune", "compaction/prune"},
-		New:    plugin(stateless(checkTaken)),
+		New:    stateless(checkTaken),
 	},
 	{
 		ID: "CMP-ID", Severity: Error, Since: buildIDs, Spec: "SEMANTICS §8.2, §11.1",
@@ -26,25 +26,25 @@ var compactionPluginRules = []*Rule{
 		How:    "An event was edited or moved, or two processes compacted at once.",
 		Advice: "Find the events that carry the other id: parts of two compactions are mixed.",
 		Types:  append([]string{"user/message"}, compactionTypes...),
-		New:    plugin(func() Checker { return new(idChecker) }),
+		New:    func() Checker { return new(idChecker) },
 	},
 	{
 		ID: "CMP-SEED", Severity: Error, Since: buildCompanions, Spec: "SEMANTICS §8.2",
 		Title:  "no compaction goes on behind session/end-seed",
-		Text:   "A process that takes over a log drops a compaction that is still open there and starts its own. A summary or an end behind session/end-seed that belongs to a start before it was written by a process that should have been gone.",
+		Text:   "A process that takes over a log drops a compaction that is still open there and starts its own. A summary or an end behind session/end-seed that belongs to a start before it was written by a process that should have been gone. From generation 2 on it is known that the compaction is dropped, and not whether going on with it is refused: a breach is a warning.",
 		How:    "Two processes wrote into one log.",
 		Advice: "Look for a second writer: other events behind session/end-seed may be of the older process too.",
 		Types:  compactionTypes,
-		New:    plugin(func() Checker { return new(seedChecker) }),
+		New:    func() Checker { return new(seedChecker) },
 	},
 	{
 		ID: "CMP-CITE", Severity: Warning, Since: 7_02_00_00, Spec: "SEMANTICS §8.2, §11.1, §11.4",
 		Title:  "a checkpoint cites its compaction and takes its range",
-		Text:   "The message that replaces a compacted range belongs to an open compaction that has its summary. It cites the start, the summary, then what the summary lists, and replaces the range that the summary names. From 08-06 the summary stands right before it, and a prune event right before the tool result that it announces. This is the one place where what was summed up and what was hidden can be compared.",
+		Text:   "The message that replaces a compacted range belongs to an open compaction that has its summary. It cites the start, the summary, then what the summary lists, and replaces the range that the summary names. From 08-06 the summary stands right before it, and a prune event right before the tool result that it announces. This is the one place where what was summed up and what was hidden can be compared. From generation 2 on only what is cited and replaced is looked at, and not what stands next to it.",
 		How:    "The event was edited, a plugin compacted on its own, or two processes share the log.",
 		Advice: "Compare the citations of the checkpoint with the summary: what is in only one of them was hidden without being summed up, or the reverse.",
 		Types:  append([]string{"user/message", "tool/result", "tool/call", "assistant/message", "step/start", "step/end", "compact/prune", "compaction/prune"}, compactionTypes...),
-		New:    plugin(func() Checker { return new(citeChecker) }),
+		New:    func() Checker { return new(citeChecker) },
 	},
 }
 
@@ -184,7 +184,7 @@ func (s *seedChecker) Event(c *Context, e *logfmt.Event) {
 		if e.Type == "session/end-seed" && s.b.open {
 			s.old.take(&s.b)
 		}
-		if abandoned(e) {
+		if c.abandoned(e) {
 			s.b = bracket{}
 		}
 	}
@@ -218,13 +218,7 @@ func (k *citeChecker) Event(c *Context, e *logfmt.Event) {
 		k.blind, k.start, k.summary = false, e.Seq, -1
 		return
 	case "summary":
-		k.summary = e.Seq
-		k.seqs = seqsIn(jsjson.Get(e.Data, "shadowedSeqs"))
-		r := jsjson.Get(e.Data, "shadowedRange")
-		var a, b bool
-		k.from, a = jsjson.SafeInt(jsjson.Get(r, "start"))
-		k.to, b = jsjson.SafeInt(jsjson.Get(r, "end"))
-		k.ranged = a && b
+		k.take(e)
 		return
 	case "end":
 		k.blind, k.start, k.summary, k.seqs = false, -1, -1, nil
@@ -243,6 +237,17 @@ func (k *citeChecker) Event(c *Context, e *logfmt.Event) {
 	if checkpoint(e) != nil {
 		k.check(c, e)
 	}
+}
+
+// take remembers a summary.
+func (k *citeChecker) take(e *logfmt.Event) {
+	k.summary = e.Seq
+	k.seqs = seqsIn(jsjson.Get(e.Data, "shadowedSeqs"))
+	r := jsjson.Get(e.Data, "shadowedRange")
+	var a, b bool
+	k.from, a = jsjson.SafeInt(jsjson.Get(r, "start"))
+	k.to, b = jsjson.SafeInt(jsjson.Get(r, "end"))
+	k.ranged = a && b
 }
 
 // follows checks what stands behind a prune event.
@@ -274,6 +279,14 @@ func (k *citeChecker) check(c *Context, e *logfmt.Event) {
 		c.Report(e, "", "user/message stands for a compacted range, but no compaction with a summary is open")
 		return
 	}
+	k.compare(c, e)
+	if c.Builds.Since(8_06_11_59) && e.Seq != k.summary+1 {
+		c.Report(e, "", "the checkpoint stands %d events behind the summary, expected right behind it", e.Seq-k.summary)
+	}
+}
+
+// compare holds a checkpoint to the start and the summary of its compaction.
+func (k *citeChecker) compare(c *Context, e *logfmt.Event) {
 	want := append([]int64{k.start, k.summary}, k.seqs...)
 	got := seqsIn(e.Sources)
 	for i, n := range want {
@@ -284,9 +297,6 @@ func (k *citeChecker) check(c *Context, e *logfmt.Event) {
 	}
 	if op, ok := e.Replace(); ok && k.ranged && (op.Start != k.from || op.End != k.to) {
 		c.Report(e, "surfaceOp", "the checkpoint replaces %d to %d, expected the range of the summary, %d to %d", op.Start, op.End, k.from, k.to)
-	}
-	if c.Builds.Since(8_06_11_59) && e.Seq != k.summary+1 {
-		c.Report(e, "", "the checkpoint stands %d events behind the summary, expected right behind it", e.Seq-k.summary)
 	}
 }
 

@@ -14,20 +14,20 @@ var goalRules = []*Rule{
 	{
 		ID: "GOAL", Severity: Error, Since: buildCompanions, Spec: "SEMANTICS §8.2, §1.2; PHYSICAL §7.5",
 		Title:  "a goal goes through its stages one revision at a time",
-		Text:   "From 08-05: a goal is created as revision 1, active, without rounds, under a fresh id, when no other is unfinished. Every later operation names the same id and the next revision, keeps createdAt and the rounds started, and fits the stage the goal is in: only an active goal is paused or blocked, only one that is not complete is completed or taken up again. Each round is a message of kind goal that names the active revision and the next number. Operations have exactly their members. What earlier builds said about goals on messages is not followed.",
+		Text:   "From 08-05: a goal is created as revision 1, active, without rounds, under a fresh id, when no other is unfinished. Every later operation names the same id and the next revision, keeps createdAt and the rounds started, and fits the stage the goal is in: only an active goal is paused or blocked, only one that is not complete is completed or taken up again. Each round is a message of kind goal that names the active revision and the next number. Operations have exactly their members. What earlier builds said about goals on messages is not followed. Goals changed in generation 3, and how they go on in generation 2 is not known: nothing is said of them in generations after 1.",
 		How:    "An event of the goal was lost or edited, or two processes share the log.",
 		Advice: "Look for the revision that is missing. The rounds that were sent are in the log in any case.",
 		Types:  []string{"goal/change", "user/message"},
-		New:    plugin(func() Checker { return new(goalChecker) }),
+		New:    func() Checker { return new(goalChecker) },
 	},
 	{
 		ID: "GOAL-ROUND", Severity: Error, Since: buildCompanions, Spec: "SEMANTICS §8.2",
 		Title:  "the message of a round is what the harness makes of the goal",
-		Text:   "It is one text in a goal_round element, which holds the objective as a JSON value and the number of the round out of how many. The number is that of the source. The fixed sentences of the text are not compared. Before 08-05 a breach is a warning.",
+		Text:   "It is one text in a goal_round element, which holds the objective as a JSON value and the number of the round out of how many. The number is that of the source. The fixed sentences of the text are not compared. Before 08-05 a breach is a warning. What the text is in generations after 1 is not known: nothing is said of it there.",
 		How:    "The event was edited, or a plugin rewrote the message.",
 		Advice: "Compare with the goal: what the model was told about it is this text and nothing else.",
 		Types:  []string{"user/message"},
-		New:    plugin(stateless(checkRound)),
+		New:    stateless(checkRound),
 	},
 }
 

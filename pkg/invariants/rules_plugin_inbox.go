@@ -14,20 +14,20 @@ var inboxRules = []*Rule{
 	{
 		ID: "INBOX", Severity: Error, Since: buildReact, Spec: "SEMANTICS §8.2, §6.6",
 		Title:  "the inbox is changed within its bounds, and a message waits in it once",
-		Text:   "Messages wait in two lists, for the next turn and for the next step. A splice removes only what is there, and inserts whole messages of which none is waiting already. A child does not take over the inbox of its parent.",
+		Text:   "Messages wait in two lists, for the next turn and for the next step. A splice removes only what is there, and inserts whole messages of which none is waiting already. A child does not take over the inbox of its parent. From generation 2 on a splice beyond what is waiting is a warning. Whether a message may wait twice there, and what a child takes over, is not known: behind inherited events with something waiting nothing is said.",
 		How:    "A splice was lost or edited, or two processes share the log.",
 		Advice: "Look for the splice that is missing. What was delivered stands in the log as user/message in any case.",
 		Types:  []string{"agent/inbox/spliced"},
-		New:    plugin(func() Checker { return new(inboxChecker) }),
+		New:    func() Checker { return new(inboxChecker) },
 	},
 	{
 		ID: "INBOX-COPY", Severity: Warning, Since: buildReact, Spec: "SEMANTICS §6.6",
 		Title:  "a message is delivered as it waited",
-		Text:   "A message that is taken out of the inbox for delivery is logged a second time when the model gets to see it: the same id, the same bytes. The two were written apart, so they bear witness for each other. Only a hook that runs before the step may rewrite what was taken.",
+		Text:   "A message that is taken out of the inbox for delivery is logged a second time when the model gets to see it: the same id, the same bytes. The two were written apart, so they bear witness for each other. Only a hook that runs before the step may rewrite what was taken. Whether builds of generations after 1 log the same bytes is not known: nothing is said of it there.",
 		How:    "A hook rewrote the message, or one of the two was edited.",
 		Advice: "Compare the two. Without a hook that rewrites prompts, one of them is not what was written.",
 		Types:  []string{"agent/inbox/spliced", "user/message", "turn/start", "turn/end"},
-		New:    plugin(func() Checker { return new(copyChecker) }),
+		New:    func() Checker { return new(copyChecker) },
 	},
 }
 
@@ -89,6 +89,12 @@ func (b *inbox) splice(c *Context, e *logfmt.Event) (removed []*waiting, ok bool
 	return removed, true
 }
 
+// outside reports a splice of what is not there.
+func (b *inbox) outside(c *Context, e *logfmt.Event, target string, have int) *Finding {
+	return c.Report(e, "data.start", "the splice of %s removes %s from position %s, but what is waiting there ends at %d", target,
+		counted(jsjson.Get(e.Data, "removedCount")), show(jsjson.Get(e.Data, "start")), have)
+}
+
 type inboxChecker struct {
 	inbox
 	ids map[string]int // how often each id waits
@@ -107,8 +113,7 @@ func (k *inboxChecker) Event(c *Context, e *logfmt.Event) {
 	have := len(k.lists[target])
 	removed, ok := k.splice(c, e)
 	if !ok {
-		c.Report(e, "data.start", "the splice of %s removes %s from position %s, but what is waiting there ends at %d", target,
-			counted(jsjson.Get(e.Data, "removedCount")), show(jsjson.Get(e.Data, "start")), have)
+		k.outside(c, e, target, have)
 		return
 	}
 	if k.blind {

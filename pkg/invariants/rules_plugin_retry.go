@@ -1,6 +1,8 @@
 package invariants
 
 import (
+	"strings"
+
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -12,11 +14,11 @@ var retryRules = []*Rule{
 	{
 		ID: "RETRY", Severity: Error, Since: buildFailure, Spec: "SEMANTICS §8.2, §1.2, §6.4",
 		Title:  "a retry follows its failure and is counted",
-		Text:   "The failure has a message and a code that are not empty, a status of 100 to 599, a positive wait. Retries count from 1, up to maxRetries in mode normal and without it in mode always; the delay is one a timer can keep. A retry stands in the turn it names. From 08-05 it stands in the step as well, its provider is that of the header, and each one counts on from the one before of the same policy; from 08-09 a chain of retries keeps its id and no other chain has it. Before 07-21 a breach is a warning.",
+		Text:   "The failure has a message and a code that are not empty, a status of 100 to 599, a positive wait. Retries count from 1, up to maxRetries in mode normal and without it in mode always; the delay is one a timer can keep. A retry stands in the turn it names. From 08-05 it stands in the step as well, its provider is that of the header, and each one counts on from the one before of the same policy; from 08-09 a chain of retries keeps its id and no other chain has it. Before 07-21 a breach is a warning. From generation 2 on the numbers of the failure, of the delay and of the limit are warnings, and a retry may stand behind the end of its step.",
 		How:    "An event was lost or edited, or two processes share the log.",
 		Advice: "The attempts of the step show what was really sent; compare their number with the retries.",
 		Types:  retryTypes,
-		New:    plugin(func() Checker { return new(retryChecker) }),
+		New:    func() Checker { return new(retryChecker) },
 	},
 	{
 		ID: "RETRY-START", Severity: Error, Since: buildIDs, Spec: "SEMANTICS §8.2, §6.4",
@@ -25,7 +27,7 @@ var retryRules = []*Rule{
 		How:    "The llm/retry was lost or edited, or two processes share the log.",
 		Advice: "Look for the llm/retry with that id. A start without it is no evidence of another request; the chunks are.",
 		Types:  retryTypes,
-		New:    plugin(func() Checker { return new(retryStartChecker) }),
+		New:    func() Checker { return new(retryStartChecker) },
 	},
 }
 
@@ -59,7 +61,9 @@ func (r *retryChecker) Event(c *Context, e *logfmt.Event) {
 
 func (r *retryChecker) End(*Context) {}
 
-func (r *retryChecker) check(c *Context, e *logfmt.Event) {
+// retryValues checks what a retry says by itself. It returns its number and
+// whether it has a usable one.
+func retryValues(c *Context, e *logfmt.Event) (n int64, counted bool) {
 	d := e.Data
 	report := func(path, format string, args ...any) {
 		c.weigh(c.Report(e, "data."+path, format, args...), buildCompanions)
@@ -83,14 +87,26 @@ func (r *retryChecker) check(c *Context, e *logfmt.Event) {
 			report("delayMs", "delayMs of llm/retry is %s, expected a number of 0 to %d", show(v), maxTimer)
 		}
 	}
-	n, counted := jsjson.SafeInt(jsjson.Get(d, "retry"))
+	n, counted = jsjson.SafeInt(jsjson.Get(d, "retry"))
 	if v := jsjson.Get(d, "retry"); jsjson.KindOf(v) == jsjson.Number && wantPositive(v) != "" {
 		report("retry", "retry of llm/retry is %s, expected %s", show(v), wantPositive(v))
 		counted = false
 	}
-	r.limit(c, e, n, counted)
+	retryLimit(c, e, n, counted)
+	return n, counted
+}
+
+func (r *retryChecker) check(c *Context, e *logfmt.Event) {
+	d := e.Data
+	report := func(path, format string, args ...any) {
+		c.weigh(c.Report(e, "data."+path, format, args...), buildCompanions)
+	}
+	n, counted := retryValues(c, e)
 	if !c.turnOf(e, c.turn, buildCompanions) || !c.Builds.Since(buildReact) {
 		return
+	}
+	if id, _ := jsjson.Str(jsjson.Get(d, "retryId")); c.gen != nil && strings.HasPrefix(id, "legacy-retry:") {
+		return // made by the step to generation 1 for a retry that builds before 08-09 logged
 	}
 	if c.step > 0 && c.Step.Known && c.Turn.Known && !c.Step.names(c.step) {
 		if c.Step.Open {
@@ -109,8 +125,8 @@ func (r *retryChecker) check(c *Context, e *logfmt.Event) {
 	r.chain(c, e, n, counted)
 }
 
-// limit checks the number of a retry against how many there may be.
-func (r *retryChecker) limit(c *Context, e *logfmt.Event, n int64, counted bool) {
+// retryLimit checks the number of a retry against how many there may be.
+func retryLimit(c *Context, e *logfmt.Event, n int64, counted bool) {
 	limit := jsjson.Get(e.Data, "maxRetries")
 	if jsjson.StrEq(jsjson.Get(e.Data, "mode"), "always") {
 		if limit != nil {

@@ -9,11 +9,11 @@ import (
 var teamRules = []*Rule{{
 	ID: "TEAM", Severity: Error, Since: 8_18_16_14, Spec: "SEMANTICS §8.2, §1.2",
 	Title:  "members, tasks and messages of a team go through their stages",
-	Text:   "A member starts as provisioning and becomes active or failed once; its name is its own, and name, provider and context stay. Revisions of a task count from 1, and no task waits for itself. A message is queued once and delivered once afterwards, to the one it was for. Only the team of the log itself is followed.",
+	Text:   "A member starts as provisioning and becomes active or failed once; its name is its own, and name, provider and context stay. Revisions of a task count from 1, and no task waits for itself. A message is queued once and delivered once afterwards, to the one it was for. Only the team of the log itself is followed. Builds of generation 2 write another version of these events, of which little is known: nothing is said of teams in generations after 1.",
 	How:    "An event of the team was lost or edited, or two processes share the log.",
 	Advice: "Compare with the logs of the other members, which hold what they received.",
 	Types:  []string{"team/member", "team/task", "team/message/queued", "team/message/delivered"},
-	New:    plugin(func() Checker { return new(teamChecker) }),
+	New:    func() Checker { return new(teamChecker) },
 }}
 
 type teamMember struct {

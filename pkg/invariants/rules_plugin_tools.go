@@ -12,11 +12,11 @@ var toolPluginRules = []*Rule{
 	{
 		ID: "HOOK-PAIR", Severity: Error, Since: 7_04_10_54, Spec: "SEMANTICS §8.2",
 		Title:  "a hook result answers an invocation of its turn",
-		Text:   "Hooks run inside the turn that they name. Point and handler are not empty, the dialect is claude-code or codex, a duration is not negative, and each result has an invocation with the same turn, point and handler before it that no other result has answered. Before 07-21 a breach is a warning.",
+		Text:   "Hooks run inside the turn that they name. Point and handler are not empty, the dialect is claude-code or codex, a duration is not negative, and each result has an invocation with the same turn, point and handler before it that no other result has answered. Before 07-21 a breach is a warning. From generation 2 on only the dialect is looked at, as a warning: how hooks follow one another there is not known.",
 		How:    "The invocation was lost, an event was edited or moved, or two processes share the log.",
 		Advice: "Look for the hook/invoked of the same handler in the turn. A decision without invocation may have changed what the model saw.",
 		Types:  []string{"hook/invoked", "hook/result", "turn/start", "turn/end"},
-		New:    plugin(func() Checker { return new(hookChecker) }),
+		New:    func() Checker { return new(hookChecker) },
 	},
 	{
 		ID: "DISPATCH", Severity: Error, Since: 7_09_23_24, Spec: "SEMANTICS §8.2",
@@ -25,61 +25,63 @@ var toolPluginRules = []*Rule{
 		How:    "The event of the parent was lost, or an id was edited.",
 		Advice: "Follow parentCallId up to the tool/call at the root: where it breaks off, an event is missing.",
 		Types:  []string{"tool/code-dispatch", "tool/code-dispatch-start"},
-		New:    plugin(func() Checker { return new(dispatchChecker) }),
+		New:    func() Checker { return new(dispatchChecker) },
 	},
 	{
 		ID: "APPR-PAIR", Severity: Error, Since: 7_11_22_17, Spec: "SEMANTICS §8.2, §1.2",
 		Title:  "an approval is asked for once and decided after it was asked",
-		Text:   "Questions and decisions stand inside a turn. A question names a tool; its id is not that of another question that is still open; a decision answers a question and is one of allowed-once, rejected, cancelled, unavailable. The policy is ask or never. Before 07-21 a breach is a warning.",
+		Text:   "Questions and decisions stand inside a turn. A question names a tool; its id is not that of another question that is still open; a decision answers a question and is one of allowed-once, rejected, cancelled, unavailable. The policy is ask or never. Before 07-21 a breach is a warning. From generation 2 on only the outcome and the policy are looked at, as warnings: whether every decision has its question there is not known.",
 		How:    "The question was lost, an event was edited, or two processes share the log.",
 		Advice: "A decision without a question is no evidence that anybody was asked: compare with a copy of the session.",
 		Types:  []string{"approval/asked", "approval/decided", "approval/policy"},
-		New:    plugin(func() Checker { return new(approvalChecker) }),
+		New:    func() Checker { return new(approvalChecker) },
 	},
 	{
 		ID: "TODO", Severity: Error, Since: buildTodo, Spec: "SEMANTICS §8.2",
 		Title:  "the items of a todo list are distinct, and each has a known status",
-		Text:   "The content of an item is not empty, has no blanks around it and occurs once; its status is pending, in_progress or completed. Before 07-21 a breach is a warning.",
+		Text:   "The content of an item is not empty, has no blanks around it and occurs once; its status is pending, in_progress or completed. Before 07-21 a breach is a warning. From generation 2 on only the status is looked at, as a warning.",
 		How:    "The event was edited, or written by a program other than the harness.",
 		Advice: "Compare with the tool call that wrote the list.",
 		Types:  []string{"todo/write"},
-		New:    plugin(stateless(checkTodos)),
+		New:    stateless(checkTodos),
 	},
 	{
 		ID: "PLAN", Severity: Error, Since: 7_22_20_34, Spec: "SEMANTICS §8.2",
 		Title:  "plan mode is on or off",
-		Text:   "active is true or false, nothing else.",
+		Text:   "active is true or false, nothing else. From generation 2 on a breach is a warning.",
 		How:    "The event was edited, or written by a program other than the harness.",
 		Advice: "Compare with a copy of the session.",
 		Types:  []string{"plan/mode"},
-		New: plugin(stateless(func(c *Context, e *logfmt.Event) {
-			if v := jsjson.Get(e.Data, "active"); jsjson.KindOf(e.Data) == jsjson.Object && wantBool(v) != "" {
-				c.Report(e, "data.active", "active of plan/mode is %s, expected true or false", show(v))
-			}
-		})),
+		New:    stateless(checkPlan),
 	},
 	{
 		ID: "SANDBOX", Severity: Error, Since: 7_20_16_35, Spec: "SEMANTICS §8.2, §1.2",
 		Title:  "the sandbox is in a known mode",
-		Text:   "The mode is read-only, workspace-write or danger-full-access. Before 07-21 a breach is a warning.",
+		Text:   "The mode is read-only, workspace-write or danger-full-access. Before 07-21 a breach is a warning. From generation 2 on a breach is a warning.",
 		How:    "The event was edited, or written by a program other than the harness.",
 		Advice: "Do not rely on what the log says about the sandbox from here on.",
 		Types:  []string{"sandbox/mode"},
-		New: plugin(stateless(func(c *Context, e *logfmt.Event) {
+		New: stateless(func(c *Context, e *logfmt.Event) {
 			c.oneOfWords(e, "mode", jsjson.Get(e.Data, "mode"), buildCompanions, "read-only", "workspace-write", "danger-full-access")
-		})),
+		}),
 	},
 	{
 		ID: "PRESET", Severity: Warning, Since: 7_14_10_52, Spec: "SEMANTICS §8.2",
 		Title:  "a permission preset has a name",
-		Text:   "The preset is one that was configured where the session ran. Which ones those are the log does not say, so only an empty name is known to be wrong.",
+		Text:   "The preset is one that was configured where the session ran. Which ones those are the log does not say, so only an empty name is known to be wrong. Whether a name may be empty in generations after 1 is not known: nothing is said of it there.",
 		How:    "The event was edited.",
 		Advice: "Compare the preset with the configuration of the harness that wrote the log.",
 		Types:  []string{"permission/preset"},
-		New: plugin(stateless(func(c *Context, e *logfmt.Event) {
+		New: stateless(func(c *Context, e *logfmt.Event) {
 			c.empty(e, "preset", firstBuild)
-		})),
+		}),
 	},
+}
+
+func checkPlan(c *Context, e *logfmt.Event) {
+	if v := jsjson.Get(e.Data, "active"); jsjson.KindOf(e.Data) == jsjson.Object && wantBool(v) != "" {
+		c.Report(e, "data.active", "active of plan/mode is %s, expected true or false", show(v))
+	}
 }
 
 type hookChecker struct {

@@ -11,7 +11,7 @@ var requestRules = []*Rule{
 	{
 		ID: "REQ-BOUNDARY", Severity: Warning, Since: buildReact, Spec: "SEMANTICS §6.2, §8.1",
 		Title:  "no message is logged between the header of an attempt and its first chunk",
-		Text:   "From 08-05 a request is made from everything before its dispatch. The header is the last thing logged before it, so a message between the header and the first chunk was logged too late to be in the request that follows, or the request is not what the log says.",
+		Text:   "From 08-05 a request is made from everything before its dispatch. The header is the last thing logged before it, so a message between the header and the first chunk was logged too late to be in the request that follows, or the request is not what the log says. From generation 2 on chunks are not logged as they come: a request holds everything before the event that ends its attempt.",
 		How:    "Something appended a message while the request was on its way.",
 		Advice: "Take the message as part of the next request, and treat this one as uncertain.",
 		New:    func() Checker { return new(boundaryChecker) },

@@ -40,7 +40,8 @@ func finishRule(r *Rule) *Rule {
 
 func streamRule(id, title, text string) *Rule {
 	return &Rule{
-		ID: id, Severity: Warning, Spec: "SEMANTICS §6.4, §8.3, §8.4", Title: title, Text: text,
+		stream: true,
+		ID:     id, Severity: Warning, Spec: "SEMANTICS §6.4, §8.3, §8.4", Title: title, Text: text + " In generations after 1, where the chunks stand in the event that ends their attempt, sound logs break off blocks and leave out their starts: nothing is said of it there.",
 		How:    "An adapter of a provider is at fault, chunks were lost or edited, or two processes wrote into one log.",
 		Advice: "Compare the chunks of the step with its assistant/message: the message is what later requests hold.",
 	}

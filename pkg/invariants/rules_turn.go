@@ -28,7 +28,7 @@ var turnRules = []*Rule{
 	{
 		ID: "TURN-ENCLOSE", Severity: Error, Spec: "SEMANTICS §8.1",
 		Title:  "events that belong to a turn are inside one",
-		Text:   "Until 07-28 everything happened inside a turn; since then the header, the context and the todo list of a request still do. Outside of any turn such an event belongs to nothing that was ever sent.",
+		Text:   "Until 07-28 everything happened inside a turn; since then the header, the context and the todo list of a request still do. Outside of any turn such an event belongs to nothing that was ever sent. From generation 2 on it is request/header, request/context and calls from code; whether todo/write has to stand in a turn is not known there.",
 		How:    "The event was inserted or moved, or the start of its turn is missing.",
 		Advice: "Compare with a copy of the session.",
 		New:    stateless(checkEnclosed),
