@@ -59,7 +59,7 @@ func (v *verifyGitHub) Result(r *Result) error {
 			title += ": " + rule.Title
 			message += "\nadvice: " + rule.Advice
 		}
-		if r.Container == "sqlite" && !r.Whole {
+		if r.inDatabase() {
 			message = "session " + ui.Escape(string(r.Session)) + ": " + message
 		}
 		if err := v.command(githubCommand(f.Severity), ui.Escape(r.Relative()), f.Line, title, message); err != nil {

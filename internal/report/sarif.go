@@ -72,7 +72,7 @@ func (v *verifySARIF) Result(r *Result) error {
 // result is one finding. Its message begins with what GitHub shows first.
 func (v *verifySARIF) result(r *Result, f *Finding) *sarif.Result {
 	text := f.String()
-	if r.Container == "sqlite" && !r.Whole {
+	if r.inDatabase() {
 		text = "session " + ui.Escape(string(r.Session)) + ": " + text
 	}
 	for _, rel := range f.Related {

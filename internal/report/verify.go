@@ -81,9 +81,13 @@ func (k *Known) total() int64 {
 	return k.Errors + k.Warnings + k.Notes
 }
 
+// inDatabase reports whether the session has to be named beside the path. A database
+// that cannot be read, or a header that is lost, has none.
+func (r *Result) inDatabase() bool { return r.Container == "sqlite" && !r.Whole && r.Session != "" }
+
 // name is the log for a reader: its path and, of a database, the session in it.
 func (r *Result) name() string {
-	if r.Container == "sqlite" && !r.Whole {
+	if r.inDatabase() {
 		return string(r.Path) + " (session " + string(r.Session) + ")" // a database may hold several
 	}
 	return string(r.Path)

@@ -11,32 +11,38 @@ import (
 var lineRules = []*Rule{
 	factRule("LINE-SPACE", jsjson.Whitespace, "a line has no white space between its tokens",
 		"The writer puts none, and ends a line with a line feed alone. What parses the same is not the same file: sizes, offsets and digests differ.",
-		"the line holds white space between its tokens", "the line ends in carriage return and line feed"),
+		"the line holds white space between its tokens", "the line ends in carriage return and line feed",
+		"Nothing is lost: the values are the same. Find out which program rewrote the file, and what else it changed; an editor or a checkout that converts line ends is the usual one."),
 	factRule("LINE-DUPKEY", jsjson.DuplicateKey, "an object has every key once",
 		"Of a repeated key the last value counts, at the place of the first. A reader that takes the first, or shows both, sees another event than the harness does.",
-		"an object in the line repeats a key: the last value counts", ""),
+		"an object in the line repeats a key: the last value counts", "",
+		"Look at both values in the line. The check goes on with the last one, as the harness does; find out what wrote the other."),
 	factRule("LINE-KEYS", jsjson.KeyOrder, "keys that look like array indices come first, in order",
 		"JavaScript keeps such keys in ascending order before all others, so the line cannot have come from it as it stands. Requests are rebuilt with the keys where the harness puts them.",
-		"an object in the line has a key like an array index out of its place", ""),
+		"an object in the line has a key like an array index out of its place", "",
+		"Nothing is lost: the check goes on with the keys where the harness puts them. Find out what wrote the line."),
 	factRule("LINE-NUMBER", jsjson.NumberForm|jsjson.NumberLoss, "a number is in its shortest form and keeps its value",
 		"The writer prints the shortest digits that read back as the same double. A number with more digits than a double holds is silently another one to the harness.",
-		"a number in the line is not in the form the writer gives it", "a number in the line is not one that a double can hold: it reads as its nearest neighbour"),
+		"a number in the line is not in the form the writer gives it", "a number in the line is not one that a double can hold: it reads as its nearest neighbour",
+		"Compare the number with a copy of the session. The check goes on with the value that the harness reads."),
 	factRule("LINE-ESCAPE", jsjson.EscapeForm, "a string is escaped as the writer escapes it",
 		"The writer escapes quotes, backslashes, control characters and lone surrogates, each in one way, and nothing else.",
-		"a string in the line is escaped otherwise than the writer does", ""),
+		"a string in the line is escaped otherwise than the writer does", "",
+		"Nothing is lost: the text is the same. Find out which program rewrote the file, and what else it changed."),
 	factRule("LINE-UTF8", jsjson.BadUTF8, "a line is well-formed UTF-8",
 		"Bytes that are no UTF-8 are read as U+FFFD, without an error. What stood there is lost to the harness and to the model.",
-		"the line is not well-formed UTF-8: the bytes read as U+FFFD", ""),
+		"the line is not well-formed UTF-8: the bytes read as U+FFFD", "",
+		"Restore the line from a copy of the session, if what stood there matters: the check goes on with U+FFFD, as the harness does."),
 }
 
 // factRule makes the rule for a fact that reading notices about a line. Every
 // one of them is reported once, where it first occurs, with a count of the rest:
 // they come by the file and not by the event.
-func factRule(id string, fact jsjson.Facts, title, text, found, other string) *Rule {
+func factRule(id string, fact jsjson.Facts, title, text, found, other, advice string) *Rule {
 	return &Rule{
 		ID: id, Severity: Warning, Alone: true, Spec: "PHYSICAL §2.1, §9.2, §9.3, §9.4", Title: title, Text: text,
 		How:    "The file went through an editor or another program, or was written by one.",
-		Advice: "Find out what else changed. The check goes on with what JSON.parse makes of the line.",
+		Advice: advice,
 		New:    func() Checker { return &factChecker{fact: fact, found: found, other: other} },
 	}
 }

@@ -53,7 +53,7 @@ var logRules = []*Rule{
 		Title:  "an event has the closed envelope and lossless data",
 		Text:   "An event is an object with type, seq, time and data, and at most sourceEventSeqs, surfaceOp and ignorable. type is a string, seq and time are safe integers, ignorable is only ever true, and no number in it is beyond what JSON keeps: an overflowing number or a minus zero does not survive being read and written.",
 		How:    "The line was edited, or written by a program other than the harness.",
-		Advice: "Find out what wrote the line. The harness refuses to load the session with it.",
+		Advice: "Restore the line from a copy of the session, and find out what wrote this one. The harness refuses to load the session with it.",
 		New:    stateless(checkEnvelope),
 	},
 	{

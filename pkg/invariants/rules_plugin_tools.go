@@ -50,7 +50,7 @@ var toolPluginRules = []*Rule{
 		Title:  "plan mode is on or off",
 		Text:   "active is true or false, nothing else. From generation 2 on a breach is a warning.",
 		How:    "The event was edited, or written by a program other than the harness.",
-		Advice: "Compare with a copy of the session.",
+		Advice: "Restore the event from a copy of the session. Do not rely on what the log says about plan mode from here on.",
 		Types:  []string{"plan/mode"},
 		New:    stateless(checkPlan),
 	},

@@ -30,7 +30,7 @@ var turnRules = []*Rule{
 		Title:  "events that belong to a turn are inside one",
 		Text:   "Until 07-28 everything happened inside a turn; since then the header, the context and the todo list of a request still do. Outside of any turn such an event belongs to nothing that was ever sent. From generation 2 on it is request/header, request/context and calls from code; whether todo/write has to stand in a turn is not known there.",
 		How:    "The event was inserted or moved, or the start of its turn is missing.",
-		Advice: "Compare with a copy of the session.",
+		Advice: "Look for the turn/start that is missing before it, or the turn/end that came too early. A copy of the session shows which.",
 		New:    stateless(checkEnclosed),
 	},
 	{
@@ -56,7 +56,7 @@ var turnRules = []*Rule{
 		Title:  "chunks, answers, calls and results name the open turn and step",
 		Text:   "What a step produced is logged inside it and says so. An event that names another step cannot be put into any request with certainty.",
 		How:    "The event was edited or moved, or it comes from a second process on the same log.",
-		Advice: "Compare turn and step of the event with the step around it.",
+		Advice: "Look which step the event names. If that step is in the log, the event was moved here; if not, another process wrote it. A copy of the session shows which.",
 		Types:  []string{"assistant/chunk", "assistant/message", "tool/call", "tool/result"},
 		New:    stateless(checkScope),
 	},
