@@ -18,3 +18,20 @@ func TestFindingMore(t *testing.T) {
 		}
 	}
 }
+
+// A session is named where a database may hold several, and where there is one.
+func TestName(t *testing.T) {
+	for _, c := range []struct {
+		r    Result
+		want string
+	}{
+		{Result{Path: "a.jsonl", Container: "jsonl", Session: "s"}, "a.jsonl"},
+		{Result{Path: "a.sqlite", Container: "sqlite", Session: "s"}, "a.sqlite (session s)"},
+		{Result{Path: "a.sqlite", Container: "sqlite"}, "a.sqlite"},
+		{Result{Path: "a.sqlite", Container: "sqlite", Session: "s", Whole: true}, "a.sqlite"},
+	} {
+		if got := c.r.name(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.r, got, c.want)
+		}
+	}
+}

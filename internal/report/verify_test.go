@@ -398,12 +398,25 @@ var junitShape = map[string]struct{ attrs, must, inside []string }{
 }
 
 func TestJUnitShape(t *testing.T) {
-	doc := allFormats(t)["junit.xml"]
+	count, attr := checkJUnit(t, allFormats(t)["junit.xml"])
+	want := map[string]int{"testsuites": 1, "testsuite": 1, "testcase": 6, "failure": 2, "error": 1, "skipped": 1, "system-out": 3}
+	if d := cmp.Diff(want, count); d != "" {
+		t.Errorf("elements (-want +got):\n%s", d)
+	}
+	for name, n := range map[string]string{"testsuite.tests": "6", "testsuite.failures": "2", "testsuite.errors": "1", "testsuite.skipped": "1"} {
+		if attr[name] != n {
+			t.Errorf("%s is %q, want %s", name, attr[name], n)
+		}
+	}
+}
+
+// checkJUnit holds a document to the shape, and counts elements.
+func checkJUnit(t *testing.T, doc []byte) (count map[string]int, attr map[string]string) {
+	t.Helper()
 	d := xml.NewDecoder(bytes.NewReader(doc))
 	d.Strict = true
 	var stack []string
-	count := map[string]int{}
-	attr := map[string]string{}
+	count, attr = map[string]int{}, map[string]string{}
 	for {
 		tok, err := d.Token()
 		if err == io.EOF {
@@ -446,15 +459,7 @@ func TestJUnitShape(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]int{"testsuites": 1, "testsuite": 1, "testcase": 6, "failure": 2, "error": 1, "skipped": 1, "system-out": 3}
-	if d := cmp.Diff(want, count); d != "" {
-		t.Errorf("elements (-want +got):\n%s", d)
-	}
-	for name, n := range map[string]string{"testsuite.tests": "6", "testsuite.failures": "2", "testsuite.errors": "1", "testsuite.skipped": "1"} {
-		if attr[name] != n {
-			t.Errorf("%s is %q, want %s", name, attr[name], n)
-		}
-	}
+	return count, attr
 }
 
 func TestSARIFIsValid(t *testing.T) {
