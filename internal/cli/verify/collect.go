@@ -170,7 +170,11 @@ func (j *collector) empty(path string, skipped int64) {
 	j.sum.Empty = append(j.sum.Empty, report.Text(path))
 	msg := path + ": no file in this directory is named session*.jsonl, or is a session database or an export"
 	if skipped > 0 {
-		msg += fmt.Sprintf(" (%d others passed over)", skipped)
+		others := "others"
+		if skipped == 1 {
+			others = "other"
+		}
+		msg += fmt.Sprintf(" (%d %s passed over)", skipped, others)
 	}
 	j.c.UI.Error(msg)
 	j.c.UI.Hint("name the log itself: any file name will do")

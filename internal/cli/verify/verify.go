@@ -174,6 +174,12 @@ func run(c *cli.Call) error {
 	if len(c.Operands) == 0 {
 		return cli.Usage("no log given", "usage: dsh-verify [options] PATH ...")
 	}
+	if slices.Contains(c.Operands, "") {
+		return cli.Usage("the path of a log is empty", "a variable of the shell that is not set gives one")
+	}
+	if i := slices.Index(c.Operands, "-"); i >= 0 && slices.Contains(c.Operands[i+1:], "-") {
+		return cli.Usage("standard input can be read only once", "save it to a file first")
+	}
 	set, err := readSettings(c)
 	if err != nil {
 		return err
