@@ -41,13 +41,13 @@ func (s *Store) SetClock(now func() int64) { s.clock = now }
 
 // CreateOptions describe a new session.
 type CreateOptions struct {
-	Seed []*logfmt.Event // events it starts with, copied; see NewSessionOf
+	Seed []*logfmt.Event // events it starts with, copied; see NewSessionOf. Empty is not nil: nothing was taken over
 	Meta SessionMeta     // ID "" asks for a random one, CreatedAt 0 for the store's clock
 }
 
-// Create makes a session. From E9 on a seed that is not empty is marked off by
-// session/end-seed, unless it ends with one (SEMANTICS §10.3). It fails with
-// ErrSessionExists or a *SessionError.
+// Create makes a session. From E9 on a seed is marked off by session/end-seed,
+// unless it ends with one; so is an empty seed, but not none (PHYSICAL §7.7,
+// SEMANTICS §10.3). It fails with ErrSessionExists or a *SessionError.
 func (s *Store) Create(o CreateOptions) (*Session, error) {
 	m := o.Meta
 	if m.ID == "" {
@@ -64,7 +64,7 @@ func (s *Store) Create(o CreateOptions) (*Session, error) {
 		return nil, err
 	}
 	c.SetClock(s.clock)
-	if n := len(c.events); n > 0 && s.era >= E9 && c.events[n-1].Type != logfmt.TypeSessionEndSeed {
+	if n := len(c.events); o.Seed != nil && s.era >= E9 && (n == 0 || c.events[n-1].Type != logfmt.TypeSessionEndSeed) {
 		if _, err := c.Append(logfmt.TypeSessionEndSeed, map[string]any{}, AppendOptions{}); err != nil {
 			return nil, err
 		}
@@ -118,7 +118,11 @@ func (s *Store) Fork(parent string, n int64, meta SessionMeta) (*Session, error)
 	if meta.DelegationDepth == 0 {
 		meta.DelegationDepth = p.meta.DelegationDepth
 	}
-	return s.Create(CreateOptions{Seed: p.events[:n], Meta: meta})
+	seed := p.events[:n]
+	if seed == nil {
+		seed = []*logfmt.Event{} // forked all the same
+	}
+	return s.Create(CreateOptions{Seed: seed, Meta: meta})
 }
 
 // boundaries returns the last place at which the log may be forked, and whether

@@ -85,6 +85,9 @@ func TestStoreSeed(t *testing.T) {
 		want []string
 	}{
 		{E13, nil, nil},
+		{E13, []*logfmt.Event{}, []string{`{"type":"session/end-seed","seq":0,"time":1002,"data":{}}`}},
+		{E9, []*logfmt.Event{}, []string{`{"type":"session/end-seed","seq":0,"time":1002,"data":{}}`}},
+		{E8, []*logfmt.Event{}, nil},
 		{E13, []*logfmt.Event{start}, []string{`{"type":"turn/start","seq":0,"time":5,"data":{"turn":1}}`, `{"type":"session/end-seed","seq":1,"time":1002,"data":{}}`}},
 		{E13, []*logfmt.Event{start, marker}, []string{`{"type":"turn/start","seq":0,"time":5,"data":{"turn":1}}`, `{"type":"session/end-seed","seq":1,"time":6,"data":{}}`}},
 		{E8, []*logfmt.Event{start}, []string{`{"type":"turn/start","seq":0,"time":5,"data":{"turn":1}}`}},
@@ -159,7 +162,10 @@ func TestFork(t *testing.T) {
 				t.Errorf("(-parent +child)\n%s", diff)
 			}
 			rest := int64(0)
-			if tc.len > 0 && tc.era >= E9 {
+			if tc.era >= E9 {
+				if got := child[tc.len]; got != fmt.Sprintf(`{"type":"session/end-seed","seq":%d,"time":%d,"data":{}}`, tc.len, 1010) {
+					t.Errorf("behind the seed stands %s", got)
+				}
 				rest = 1
 			}
 			if c.Seq() != tc.len+rest {
@@ -171,6 +177,20 @@ func TestFork(t *testing.T) {
 				t.Errorf("the parent has %d events", p.Seq())
 			}
 		})
+	}
+	// A parent without events.
+	s := newTestStore(E13)
+	if _, err := s.Create(CreateOptions{Meta: SessionMeta{ID: "p"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int64{0, Latest} {
+		c, err := s.Fork("p", n, SessionMeta{CreatedAt: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := jsonLines(slices.Collect(c.Events())); len(got) != 1 || !regexp.MustCompile(`^{"type":"session/end-seed","seq":0,"time":100[2-4],"data":{}}$`).MatchString(got[0]) {
+			t.Errorf("%d: events %q", n, got)
+		}
 	}
 	if _, err := NewStore().Fork("x", 0, SessionMeta{}); !errors.Is(err, ErrNoSession) {
 		t.Errorf("error %v", err)
