@@ -66,6 +66,7 @@ type Context struct {
 	HeaderSeen bool
 	HeaderLost bool
 
+	said     bool      // a rule about forms speaks of the event at hand
 	eras     fold.Eras // of Builds
 	chunkIs  string    // type of its chunk, "" when it has none that is known
 	turn     int64     // named by the event at hand; -1 when none, or no whole number from 1
@@ -260,6 +261,7 @@ func (c *Context) event(e *logfmt.Event) {
 		}
 		c.lineage.event(c, e)
 	}
+	c.said = false
 	for _, r := range c.runners(e.Type) {
 		if (r.alone || where == inPlace) && r.rule.active(c.Builds) {
 			c.rule = r.rule

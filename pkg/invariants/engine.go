@@ -392,7 +392,13 @@ func (c *Context) add(f *Finding) *Finding {
 // Report records a finding of the rule at hand about an event, or about one
 // value in it. The finding may still be given more detail.
 func (c *Context) Report(e *logfmt.Event, path, format string, args ...any) *Finding {
+	c.said = c.said || ofForms(c.rule.ID)
 	return c.ReportAt(c.place(e), path, format, args...)
+}
+
+// ofForms reports whether a rule is about the form of an event.
+func ofForms(id string) bool {
+	return strings.HasPrefix(id, "EVT-") || strings.HasPrefix(id, "MSG-") || strings.HasPrefix(id, "HDR-") && id != "HDR-PLACE"
 }
 
 // A Place is where a finding points at, kept for later.

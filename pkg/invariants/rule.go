@@ -180,6 +180,7 @@ func init() {
 	register(witnessRules...)
 	register(driftRules...)
 	register(hazardRules...)
+	register(retiredRules...)
 	register(cacheRules...)
 	register(lineageRules...)
 	register(paranoidRules...)

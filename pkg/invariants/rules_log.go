@@ -315,6 +315,12 @@ func secondHeader(e *logfmt.Event) bool {
 	return e.Type == "session" && e.Seq < 0 && jsjson.Get(e.JSON, "seq") == nil
 }
 
+// retired reports whether no build of the range wrote a type any more.
+func retired(typ string, b Builds) bool {
+	life := lifetimes[typ]
+	return life.to != 0 && life.last() < b.Min
+}
+
 func checkType(c *Context, e *logfmt.Event) {
 	if e.Fault&logfmt.FaultType != 0 || e.Ignorable || secondHeader(e) {
 		return
@@ -335,7 +341,7 @@ func checkType(c *Context, e *logfmt.Event) {
 		}
 		f := c.Report(e, "type", "event type %s is unknown and not marked ignorable: %s", quoted(e.Type), what)
 		f.Class = logfmt.Unsupported
-	case life.to != 0 && life.last() < c.Builds.Min:
+	case retired(e.Type, c.Builds):
 		f := c.Report(e, "type", "event type %s was retired on %s, but earlier events of this log were written by builds since %s",
 			e.Type, life.to, c.Builds.Min)
 		switch {

@@ -2,6 +2,7 @@ package invariants
 
 import (
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -24,6 +25,26 @@ var shapeRules = []*Rule{
 		Types:  []string{"user/message", "assistant/message", "tool/result", "context/message", "steering/message"},
 		New:    stateless(checkMessage),
 	},
+}
+
+// retiredRules come last: what another rule says of an event is said better there.
+var retiredRules = []*Rule{
+	{
+		ID: "EVT-RETIRED", Severity: Warning, Alone: true, Spec: "SEMANTICS §1.1, §10.4; PHYSICAL §7.6",
+		Title:  "an event does not have a form that was given up before",
+		Text:   "Builds changed what the events of a type hold: from 07-28 a message is stored with its id, until 08-05 the start of a turn names its trigger, and so on. Events before this one show a build that no longer wrote its form. The harness upgrades most old forms when it loads a log, so it may not notice, but while it ran it cannot have written this one.",
+		How:    "The event was edited or written by another program, or an older build went on with the session of a newer one.",
+		Advice: "Find out what wrote this event. If an older build had the file open, the requests since then were built by its rules.",
+		New:    stateless(checkRetired),
+	},
+}
+
+func checkRetired(c *Context, e *logfmt.Event) {
+	if !c.Foreign || c.said || !c.ownWriting(e) || retired(e.Type, c.Builds) {
+		return
+	}
+	c.Report(e, "data", "%s has a form that was given up on %s, but earlier events of this log were written by builds since %s",
+		e.Type, c.builds.last.to, c.Builds.Min)
 }
 
 // A want is what a member has to be; it returns "" or what was expected.
@@ -198,6 +219,22 @@ func (m messageCheck) source(obj []byte, path string) []byte {
 func (m messageCheck) legacy(d []byte) {
 	m.array(d, "data", "content")
 	m.source(d, "data")
+	if !m.c.ownWriting(m.e) {
+		return
+	}
+	// Prompts and what took the place of contexts had them for five days, contexts
+	// their envelope for three (SEMANTICS §1.1).
+	for _, x := range [...]struct {
+		key  string
+		gone Build
+	}{{"envelope", buildNoPrefix}, {"meta", buildNoPrefix}} {
+		if x.key == "envelope" && m.e.Type == "context/message" {
+			x.gone = eraStart[fold.E6]
+		}
+		if v := jsjson.Get(d, x.key); v != nil && m.c.Builds.Since(x.gone) {
+			m.c.Report(m.e, "data."+x.key, "%s of %s is %s, but builds since %s, which wrote this, have no such member", x.key, m.e.Type, show(v), x.gone).Severity = Warning
+		}
+	}
 }
 
 func (m messageCheck) provenance() {

@@ -19,6 +19,7 @@ type part struct {
 	hard bool  // a check of the harness stumbles over it, see eventShape.checked
 	from Build // first build that wrote it; 0: from the start
 	to   Build // first build that no longer did; 0: still
+	gone Build // first build that surely never did, where the member was retired
 }
 
 // eventShape is the payload of one event type.
@@ -113,6 +114,15 @@ func (s *shaper) parts(obj []byte, parts []part) {
 		p := &parts[i]
 		v := jsjson.Get(obj, p.key)
 		if v == nil && !s.due(p) {
+			continue
+		}
+		if v != nil && p.gone != 0 && s.c.Builds.Since(p.gone) && s.c.ownWriting(s.e) {
+			n := s.name()
+			if n != "" {
+				n += "."
+			}
+			n += p.key
+			s.finding("data."+n, "%s of %s is %s, but builds since %s, which wrote this, have no such member", n, s.e.Type, show(v), p.gone).Severity = Warning
 			continue
 		}
 		s.hard = hard && p.hard
@@ -270,3 +280,8 @@ func (k *shapeChecker) Event(c *Context, e *logfmt.Event) {
 		s.message(is.message)
 	}
 }
+
+// ownWriting reports whether an event stands as the builds wrote it that this log
+// shows: what a child inherited is partly upgraded and partly older, and so is
+// what the harness holds once it loaded a log.
+func (c *Context) ownWriting(e *logfmt.Event) bool { return !c.Inherited(e) && !c.opts.AsLoaded }

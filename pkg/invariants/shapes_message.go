@@ -17,7 +17,7 @@ func init() { // blocks hold blocks
 		"reasoning":   {{key: "text", is: str}},
 		"tool-call":   {{key: "id", is: str}, {key: "name", is: str}, {key: "arguments", is: str}},
 		"tool-result": {{key: "toolCallId", is: str}, {key: "content", is: blocks}, {key: "isError", is: boolean, opt: true}},
-		"image":       {{key: "url", is: str, to: dayNoOldImage}, {key: "mimeType", is: str, opt: true}, {key: "attachment", is: attachment, from: dayImage}},
+		"image":       {{key: "url", is: str, to: dayNoOldImage, gone: dayImage}, {key: "mimeType", is: str, opt: true}, {key: "attachment", is: attachment, from: dayImage}},
 	}
 }
 

@@ -60,7 +60,7 @@ var eventShapes = map[string]eventShape{
 
 	"tool/code-dispatch-start": {checked: buildCompanions, parts: dispatchParts},
 	"tool/code-dispatch": {checked: buildCompanions, parts: slices.Concat(dispatchParts, []part{{key: "isError", is: boolean},
-		{key: "resultSummary", is: str, to: daySummaryUntil}, {key: "content", is: blocks, from: dayContentFrom}})},
+		{key: "resultSummary", is: str, to: daySummaryUntil, gone: dayContentFrom}, {key: "content", is: blocks, from: dayContentFrom}})},
 
 	"bash/sandbox-mode": {parts: []part{{key: "mode", is: str}}},
 	"sandbox/mode":      {checked: buildCompanions, parts: []part{must("mode", str), {key: "source", is: oneOf("delegation"), opt: true}}},
