@@ -94,6 +94,9 @@ type Export struct {
 	Unheld []Text `json:"unheld"`
 	// Refused is why the newest harness does not load the log; "" when it does.
 	Refused Text `json:"refused"`
+	// Open is why a turn that is open at the end was not closed by the repair; ""
+	// when none is, or none was asked for.
+	Open Text `json:"open"`
 }
 
 // WriteExportJSON writes one JSON object and a line feed.

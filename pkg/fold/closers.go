@@ -2,6 +2,8 @@ package fold
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"iter"
 	"strconv"
 
@@ -18,6 +20,7 @@ const (
 	CloserMarked                       // on the surface, one text for all (06-26 to 07-22)
 	CloserOutcome                      // told apart by whether the call was recorded (07-22 to 07-28)
 	CloserIdentified                   // the same as an identified message (from 07-28)
+	CloserBare                         // a message of its own, of role tool (generation 4, FORMATS §7.9)
 )
 
 // CloserFormOf returns the form of an era (PHYSICAL §8.2). The third form began in
@@ -47,6 +50,17 @@ var DefaultCloserTexts = CloserTexts{
 	Lost:       "(the process ended before this call returned; the log holds no result)",
 	Started:    "(the process ended after this call was recorded; the log cannot say whether it took effect)",
 	NotStarted: "(the process ended before this call was recorded as started)",
+}
+
+// notStarted is the SHA-256 of the text that stands in for the result of a call
+// that was never recorded as started. The words are the harness's.
+const notStarted = "613f8e88c4324029a758e388a77c9082e93d36d39ad23d5f76c5529fe7b0b42f"
+
+// OwnNotStarted reports whether a text is the one that the harness gives a call
+// which was not recorded. From generation 2 on it refuses a log with any other
+// (FORMATS §7.4 T5).
+func OwnNotStarted(text string) bool {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) == notStarted
 }
 
 // A CloserTracker follows a log and knows at every point what would have to be
@@ -123,6 +137,17 @@ func (t *CloserTracker) call(id, step []byte) {
 	t.pending = append(t.pending, c)
 }
 
+// NotStarted returns the ids, as JSON, of pending calls that were not recorded.
+func (t *CloserTracker) NotStarted() [][]byte {
+	var out [][]byte
+	for i := range t.pending {
+		if t.pending[i].call < 0 {
+			out = append(out, t.pending[i].id)
+		}
+	}
+	return out
+}
+
 // Open reports whether the log stands inside a turn.
 func (t *CloserTracker) Open() bool { return t.seen && len(t.turn) > 0 }
 
@@ -136,26 +161,36 @@ func (t *CloserTracker) Closers(form CloserForm, texts CloserTexts) []*logfmt.Ev
 	var out []*logfmt.Event
 	add := func(typ string, data []byte, marked bool, call int64) {
 		e := &logfmt.Event{Type: typ, Seq: t.seq + 1 + int64(len(out)), Time: t.time, Pos: logfmt.Position{Member: -1, Frame: -1, FrameAt: -1, Row: -1}}
-		// Here surfaceOp comes before sourceEventSeqs, unlike in live events.
+		// Here surfaceOp comes before sourceEventSeqs, unlike in live events; in
+		// generation 4 closers are appended like any event.
 		b := logfmt.AppendEvent(nil, e)
 		b = append(b[:len(b)-1], `,"data":`...)
 		from := len(b)
 		b = append(b, data...)
 		to := len(b)
 		var op, src [2]int
+		cite := func() {
+			if !marked || call < 0 {
+				return
+			}
+			b = append(b, `,"sourceEventSeqs":`...)
+			src[0] = len(b)
+			b = append(b, '[')
+			b = strconv.AppendInt(b, call, 10)
+			b = append(b, ']')
+			src[1] = len(b)
+		}
+		if form == CloserBare {
+			cite()
+		}
 		if marked {
 			b = append(b, `,"surfaceOp":`...)
 			op[0] = len(b)
 			b = append(b, `"append"`...)
 			op[1] = len(b)
-			if call >= 0 {
-				b = append(b, `,"sourceEventSeqs":`...)
-				src[0] = len(b)
-				b = append(b, '[')
-				b = strconv.AppendInt(b, call, 10)
-				b = append(b, ']')
-				src[1] = len(b)
-			}
+		}
+		if form != CloserBare {
+			cite()
 		}
 		b = append(b, '}')
 		e.JSON, e.Line, e.Data = b, b, b[from:to:to]
@@ -203,6 +238,14 @@ func (t *CloserTracker) result(p *pendingCall, form CloserForm, texts CloserText
 		id, _ := jsjson.Str(p.id)
 		b = append(b, `,"message":{"id":`...)
 		b = jsjson.AppendQuote(b, "interrupted-tool-result-"+id+"-"+strconv.FormatInt(seq, 10))
+		if form == CloserBare {
+			b = append(b, `,"role":"tool"`...)
+			b = appendMember(b, `,"toolCallId":`, p.id)
+			b = append(b, `,"isError":true,"source":{"kind":"tool"`...)
+			b = appendMember(b, `,"callId":`, p.id)
+			b = append(append(append(b, `},"content":`...), content...), `},"error":`...)
+			return append(append(b, fault...), '}')
+		}
 		b = append(b, `,"role":"user","source":{"kind":"tool"`...)
 		b = appendMember(b, `,"callId":`, p.id)
 		b = append(b, `},"content":[{"type":"tool-result"`...)

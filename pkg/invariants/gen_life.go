@@ -1,13 +1,12 @@
 package invariants
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -168,10 +167,6 @@ func genCallComplete(c *Context, e *logfmt.Event) {
 	}
 }
 
-// notStarted is the SHA-256 of the text that a repair gives a call which was never
-// recorded as started. The words are the harness's.
-const notStarted = "613f8e88c4324029a758e388a77c9082e93d36d39ad23d5f76c5529fe7b0b42f"
-
 func genRepair(c *Context, e *logfmt.Event) {
 	if e.Type != "tool/result" || isReplace(e) || !c.inStep() || c.pending.lost {
 		return
@@ -224,8 +219,7 @@ func canonicalCount(s string) bool {
 func repairText(content []byte) bool {
 	b := jsjson.Index(content, 0)
 	text, ok := jsjson.Str(jsjson.Get(b, "text"))
-	sum := sha256.Sum256([]byte(text))
-	return jsjson.Len(content) == 1 && ok && jsjson.StrEq(jsjson.Get(b, "type"), "text") && fmt.Sprintf("%x", sum) == notStarted
+	return jsjson.Len(content) == 1 && ok && jsjson.StrEq(jsjson.Get(b, "type"), "text") && fold.OwnNotStarted(text)
 }
 
 func genEnclosed(c *Context, e *logfmt.Event) {

@@ -170,6 +170,16 @@ var settledShared = append(slices.Clone(lineShared),
 	"HDR-INITIAL", "RESULT-CITE", "CTX-CHANGE",
 )
 
+// hardRules are those of which generation 4 makes no exception for a tail that is
+// dropped (FORMATS §2.6).
+var hardRules = []string{"MSG-SHAPE", "MSG-BLOCK", "TOOL-UPDATE"}
+
+// HardTail reports whether a breach of the rule may make the harness refuse a log
+// of generation 4 even in the tail that it would drop of a torn one.
+func HardTail(id string) bool {
+	return slices.Contains(hardRules, id) || id == "LOG-TYPE" || id == "HDR-SHAPE"
+}
+
 // later are the generations after 0. They are put together in init because
 // checkers look at them.
 var later []*generation
@@ -191,7 +201,7 @@ func init() {
 		{
 			version: 4, builds: "0.1.7-rc.1 to 0.2.1-alpha.2", types: vocabulary4, opaque: true, loose: true, rooted: true, bare: true,
 			shared: settledShared, own: rules4,
-			hard: []string{"MSG-SHAPE", "MSG-BLOCK", "TOOL-UPDATE"},
+			hard: hardRules,
 		},
 	}
 	for _, g := range later {

@@ -35,8 +35,9 @@ options:
   -o OUT          the new file
   --repair        of a torn log drop the tail that the harness drops; close a turn
                   that is open at the end with the events that the harness adds
-                  (format version 0 only). Damage that makes the harness refuse
-                  a log cannot be mended
+                  (format versions 0 and 4; of others it is not known what they
+                  are). Damage that makes the harness refuse a log cannot be
+                  mended
   --recovery-text TEXT
                   the words of the results that stand in for lost ones; the
                   harness has its own
@@ -132,6 +133,7 @@ type export struct {
 	log    *logfmt.Log
 	out    string
 	to     string
+	path   string // as it was named
 	repair bool
 	texts  fold.CloserTexts
 
@@ -141,6 +143,9 @@ type export struct {
 	damage  source.Damage
 	outcome *load.Outcome
 	closers []*logfmt.Event
+	tail    laterTail
+	stays   string // why the turn stays open in spite of a repair
+	advice  string
 }
 
 func runExport(c *cli.Call) error {
@@ -148,7 +153,7 @@ func runExport(c *cli.Call) error {
 	if err != nil {
 		return err
 	}
-	x := &export{c: c, out: c.Text("o"), repair: c.Bool("repair")}
+	x := &export{c: c, path: path, out: c.Text("o"), repair: c.Bool("repair")}
 	const usage = "usage: dsh-replay export [options] --to FORM -o OUT LOG"
 	switch {
 	case !c.IsSet("to"):
@@ -250,6 +255,7 @@ func (x *export) write(path string) error {
 		}
 		x.dialect.Add(e)
 		x.open.Add(e)
+		x.tail.add(e)
 		if failed == nil {
 			if failed = add(w, e); broken(failed) {
 				break
@@ -267,6 +273,9 @@ func (x *export) write(path string) error {
 		return x.refuse()
 	}
 	if x.repair {
+		if err := x.hardTail(); err != nil {
+			return err
+		}
 		x.close()
 		for i, e := range x.closers {
 			if i == 0 && failed == nil {
@@ -318,7 +327,13 @@ func add(w writer, e *logfmt.Event) error {
 func (x *export) close() {
 	switch {
 	case x.log.Header.Generation > 0:
-		return // what closes a turn there is not known to this build
+		if !x.open.Open() {
+			return
+		}
+		if x.stays, x.advice = x.tail.stays(x.log.Header.Generation, &x.open, x.texts); x.stays == "" {
+			x.closers = x.open.Closers(fold.CloserBare, x.texts)
+		}
+		return
 	case x.outcome.Refusal == nil:
 		x.closers = x.outcome.Closers
 		return
@@ -375,6 +390,7 @@ func (x *export) report() (*report.Export, error) {
 			r.Unheld = append(r.Unheld, report.Text(k))
 		}
 	}
+	r.Open = report.Text(x.stays)
 	if o.Refusal != nil && x.log.Header.Generation == 0 {
 		r.Refused = report.Text(o.Refusal.Error())
 	}
@@ -416,8 +432,11 @@ func (x *export) print() error {
 	}
 	switch {
 	case !x.open.Open() || len(x.closers) > 0:
-	case x.log.Header.Generation > 0:
-		x.c.UI.Hint(fmt.Sprintf("the log ends inside a turn, which stays open: this build does not close turns of generation %d", x.log.Header.Generation))
+	case x.stays != "":
+		x.c.UI.Hint("the log ends inside a turn, which stays open: " + x.stays)
+		if x.advice != "" {
+			x.c.UI.Hint(x.advice)
+		}
 	case !x.repair:
 		x.c.UI.Hint("the log ends inside a turn; with --repair it is closed")
 	}
