@@ -59,3 +59,35 @@ func TestWhen(t *testing.T) {
 		}
 	}
 }
+
+// Every check of the specification has its rule, under the id and with the severity
+// that it has there: an error is what the harness refuses or its own companions fail
+// on, a warning what all of its logs keep to.
+func TestCatalogueIsComplete(t *testing.T) {
+	want := map[string]Severity{}
+	for severity, ids := range map[Severity]string{
+		Error: `LOG-HEADER LOG-SEQ LOG-ENV LOG-TYPE TURN-OPEN TURN-CLOSE STEP-OPEN STEP-CLOSE STEP-SCOPE CALL-PAIR RESULT-REWRITE-TURN TURN-ENCLOSE
+			SURF-MARKER SURF-ELIGIBLE SURF-OP SURF-RANGE SURF-SOURCES SURF-SHADOW SURF-EMPTY SURF-REWRITE HDR-SHAPE HDR-DELTA MSG-SHAPE EVT-SHAPE
+			CMP-PAIR CMP-OWNER CMP-RANGE CMP-ID CMP-SEED HOOK-PAIR DISPATCH APPR-PAIR RETRY RETRY-START WF SCHED TEAM GOAL GOAL-ROUND TODO CMD TITLE
+			PLAN SANDBOX TIME INBOX FORK-PREFIX FORK-CUT FORK-MARK
+			LINE-JSON LINE-BLANK LINE-VALUE LINE-ROW DB-DATA DB-SCHEMA FRAME-DATA FRAME-MAGIC FRAME-HEADER REQ-EXTEND REQ-PARANOID REQ-BYTES`,
+		Warning: `LOG-TIME CALL-RESULT-COMPLETE CALL-MATCH RESULT-CITE CHUNK-CITE CHUNK-ASM CHUNK-USAGE ASST-ONE ASST-SOURCE HDR-FIRST HDR-INITIAL
+			HDR-NOOP HDR-CANON HDR-PLACE HDR-CHURN CTX-CHANGE REQ-BOUNDARY USER-PLACE CMP-CITE PRESET SUBAGENT-DESC CACHE-ZERO CACHE-COLLAPSE
+			FORK-LEN FORK-SEED FORK-DEPTH CALL-ID LOG-WRITERS ASST-REPLAY LINE-TORN FRAME-TORN LINE-DUPKEY LINE-NUMBER LINE-UTF8 LINE-SPACE LINE-KEYS LINE-ESCAPE
+			STREAM-INDEX STREAM-START STREAM-DELTA STREAM-END STREAM-USAGE STREAM-TAIL STREAM-OPEN STREAM-FINISH`, // sound logs break these
+		Note: `TAIL-OPEN HDR-RESUME-DRIFT CALL-OPEN ASST-EMPTY LINE-SURROGATE LOAD-REFUSED`,
+	} {
+		for _, id := range strings.Fields(ids) {
+			want[id] = severity
+		}
+	}
+	for id, severity := range want {
+		r := Lookup(id)
+		switch {
+		case r == nil:
+			t.Errorf("no rule %s", id)
+		case r.Severity != severity:
+			t.Errorf("%s is of severity %s, want %s", id, r.Severity, severity)
+		}
+	}
+}

@@ -297,13 +297,16 @@ func hasLoneSurrogate(v []byte) bool {
 
 // writersChecker puts together what two processes on one log leave behind.
 type writersChecker struct {
-	// A run of events whose seqs were given before.
+	// A run of events whose seqs were given before, in a row or by turns with those
+	// of another process.
 	from, to int64
 	at       Place
 	n        int64
 	lines    int // records they stand in
 	line     int64
 	row      int64
+	between  bool // another event came behind the last of the run
+	turns    bool // and then the run went on
 
 	// A turn that crash repair has closed.
 	closed bool
@@ -315,6 +318,7 @@ func (w *writersChecker) Event(c *Context, e *logfmt.Event) {
 	switch c.where {
 	case again:
 		if w.n > 0 && e.Seq == w.to {
+			w.turns = w.turns || w.between
 			w.n, w.to = w.n+1, w.to+1
 			if e.Pos.Line != w.line || e.Pos.Row != w.row {
 				w.lines++
@@ -324,12 +328,13 @@ func (w *writersChecker) Event(c *Context, e *logfmt.Event) {
 		}
 		w.flush(c)
 		w.from, w.to, w.at, w.n, w.lines = e.Seq, e.Seq+1, c.place(e), 1, 1
+		w.between, w.turns = false, false
 		w.line, w.row = e.Pos.Line, e.Pos.Row
 		return
 	case late:
 		return
 	}
-	w.flush(c)
+	w.between = true
 	switch e.Type {
 	case "turn/end":
 		w.closed = false
@@ -361,9 +366,13 @@ func scoped(e *logfmt.Event) bool {
 // flush reports a run of repeated seqs; one record alone may be a copied line.
 func (w *writersChecker) flush(c *Context) {
 	if w.lines > 1 {
-		c.ReportAt(w.at, "", "%d events in a row have seqs that were given before, %d to %d: a second process numbered on from seq %d, or lines were copied", w.n, w.from, w.to-1, w.from-1)
+		how := "in a row"
+		if w.turns {
+			how = "between others"
+		}
+		c.ReportAt(w.at, "", "%d events %s have seqs that were given before, %d to %d: a second process numbered on from seq %d, or lines were copied", w.n, how, w.from, w.to-1, w.from-1)
 	}
-	w.n, w.lines = 0, 0
+	w.n, w.lines, w.between, w.turns = 0, 0, false, false
 }
 
 func (w *writersChecker) End(c *Context) { w.flush(c) }
