@@ -396,3 +396,17 @@ func appendDecodedCanonical(dst, s []byte) []byte {
 	}
 	return dst
 }
+
+// CanonicalString returns the end of the string token at b[i], which may be
+// followed by anything, or -1 when there is none that is whole and canonical, or
+// one that holds half of a surrogate pair.
+func CanonicalString(b []byte, i int) int {
+	if i >= len(b) || b[i] != '"' {
+		return -1
+	}
+	end, facts, want := scanString(b, i+1)
+	if want != "" || facts&^sawEscape != 0 {
+		return -1
+	}
+	return end
+}

@@ -47,7 +47,19 @@ type Assembler struct {
 	finished bool
 	replay   []byte
 	err      error
+
+	recent int // place in blocks of the one that the latest chunk added to
+	added  target
 }
+
+// target is where the latest chunk added to.
+type target uint8
+
+const (
+	noPart target = iota
+	textPart
+	argsPart
+)
 
 // Usage is what the last usage chunk reported, nil when none came. It is valid
 // until the next Add.
@@ -99,7 +111,7 @@ func (e *OpenBlockError) Error() string {
 func (a *Assembler) Reset() {
 	a.blocks = a.blocks[:0]
 	clear(a.index)
-	a.chunks, a.err = 0, nil
+	a.chunks, a.err, a.added = 0, nil, noPart
 	a.usage, a.finish, a.replay, a.finished = a.usage[:0], a.finish[:0], a.replay[:0], false
 }
 
@@ -116,11 +128,30 @@ func (a *Assembler) Add(chunk []byte) error {
 	return err
 }
 
+// More takes a chunk that differs from the one before it in its text only, which
+// is a JSON string. It reports false, having changed nothing, when the one before
+// was no delta.
+func (a *Assembler) More(text []byte) bool {
+	if a.added == noPart {
+		return false
+	}
+	a.chunks++
+	switch p := &a.blocks[a.recent]; {
+	case p.isDone:
+	case a.added == textPart:
+		p.text = jsjson.AppendContent(p.text, text)
+	default:
+		p.args = jsjson.AppendContent(p.args, text)
+	}
+	return true
+}
+
 func (a *Assembler) fault(path, want string, v []byte) error {
 	return &ChunkError{N: a.chunks, Path: path, Want: want, Got: got(v)}
 }
 
 func (a *Assembler) add(chunk []byte) error {
+	a.added = noPart
 	if jsjson.KindOf(chunk) != jsjson.Object {
 		return a.fault("chunk", "an object", chunk)
 	}
@@ -128,6 +159,7 @@ func (a *Assembler) add(chunk []byte) error {
 		if p := a.block(index, kind); !p.isDone {
 			p.text = jsjson.AppendContent(p.text, text)
 		}
+		a.added = textPart
 		return nil
 	}
 	var typ, index, text, id, name, args, blockType, block, usage, reason, replay []byte
@@ -188,6 +220,7 @@ func (a *Assembler) add(chunk []byte) error {
 		if p := a.block(index, kind); !p.isDone {
 			p.text = jsjson.AppendContent(p.text, text)
 		}
+		a.added = textPart
 	case `"tool-call-delta"`:
 		if jsjson.KindOf(args) != jsjson.String {
 			return a.fault("chunk.argumentsDelta", "a string", args)
@@ -207,6 +240,7 @@ func (a *Assembler) add(chunk []byte) error {
 			}
 			p.args = jsjson.AppendContent(p.args, args)
 		}
+		a.added = argsPart
 	case `"block-end"`:
 		if jsjson.KindOf(block) != jsjson.Object {
 			return a.fault("chunk.block", "an object", block)
@@ -276,11 +310,13 @@ const manyBlocks = 16
 func (a *Assembler) block(index, kind []byte) *partial {
 	if len(a.blocks) > manyBlocks {
 		if i, ok := a.index[string(index)]; ok {
+			a.recent = i
 			return &a.blocks[i]
 		}
 	} else {
 		for i := len(a.blocks) - 1; i >= 0; i-- {
 			if bytes.Equal(a.blocks[i].index, index) {
+				a.recent = i
 				return &a.blocks[i]
 			}
 		}
@@ -291,6 +327,7 @@ func (a *Assembler) block(index, kind []byte) *partial {
 	} else {
 		a.blocks = append(a.blocks, partial{})
 	}
+	a.recent = n
 	p := &a.blocks[n]
 	p.index = append(p.index[:0], index...)
 	p.kind = append(p.kind[:0], kind...)

@@ -323,6 +323,17 @@ func (f *Fold) Add(e *logfmt.Event) []*Request {
 	return f.out
 }
 
+// More is Add for a chunk that differs from the event before it, which was added
+// as well, in seq, time and text only (see logfmt.Event.PieceText).
+func (f *Fold) More(e *logfmt.Event) []*Request {
+	if !f.try.open || f.try.finished || e.Seq != f.next || e.Seq == f.dialect.seed || e.Synthetic != 0 || f.format.settled {
+		return f.Add(e)
+	}
+	f.out = f.out[:0]
+	f.next, f.try.last = e.Seq+1, e.Seq
+	return f.out
+}
+
 // End closes the log and returns the requests that were still open.
 func (f *Fold) End() []*Request {
 	f.out, f.aux = f.out[:0], nil

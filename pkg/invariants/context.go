@@ -101,6 +101,10 @@ type Context struct {
 	damaged *tail // state at the first damage
 	last    Place // of the last event
 
+	run       run
+	reports   int64     // findings so far, listed or not
+	time      int64     // of the latest event in place that has one
+	timed     bool      // there was one
 	where     placement // of the event at hand
 	says      answer    // of the assistant message at hand, once asked for
 	saysAt    int64     // events by then
@@ -230,10 +234,14 @@ func (c *Context) runs(id string) bool {
 func (c *Context) Inherited(e *logfmt.Event) bool { return e.Seq < c.own }
 
 func (c *Context) event(e *logfmt.Event) {
+	if c.run.next(c, e) {
+		return
+	}
 	c.header()
 	if e.AfterDamage && c.damaged == nil {
 		c.damage()
 	}
+	reports := c.reports
 	c.events++
 	if e.SetsCut() && c.log.Header.CutUnknown() {
 		c.own = e.Seq
@@ -271,6 +279,9 @@ func (c *Context) event(e *logfmt.Event) {
 	c.rule = nil
 	switch where {
 	case inPlace:
+		if hasTime(e) {
+			c.time, c.timed = e.Time, true
+		}
 		c.fold.add(e)
 		c.apply(e)
 	case late:
@@ -278,6 +289,7 @@ func (c *Context) event(e *logfmt.Event) {
 		c.forget() // what it changed was changed before what is known by now
 	}
 	c.last = c.place(e)
+	c.run.begin(c, e, c.reports != reports)
 }
 
 var payloadKeys = []string{"turn", "step", "chunk"}

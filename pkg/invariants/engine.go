@@ -364,6 +364,7 @@ func (b *bucket) flush() {
 }
 
 func (c *Context) add(f *Finding) *Finding {
+	c.reports++
 	b := c.found[f.Rule]
 	if b == nil {
 		b = &bucket{order: ruleOrder(f.Rule)}

@@ -70,7 +70,7 @@ var logRules = []*Rule{
 		Text:   "Events are stamped as they are appended, so the time rarely falls. Nothing depends on it but the order in which a reader of the log imagines things.",
 		How:    "The clock was set back, the log moved between machines, or an event was inserted later.",
 		Advice: "Harmless after a change of clock. Otherwise compare the event with its neighbours: it may not belong there.",
-		New:    func() Checker { return new(timeChecker) },
+		New:    stateless(checkTime),
 	},
 	{
 		ID: ruleRefused, Severity: Note, Spec: "PHYSICAL §2.2, §5.1, §6, §7",
@@ -354,19 +354,13 @@ func checkType(c *Context, e *logfmt.Event) {
 	}
 }
 
-type timeChecker struct {
-	last int64
-	seen bool
+// hasTime reports whether an event has a time that its log gave it.
+func hasTime(e *logfmt.Event) bool {
+	return e.Fault&logfmt.FaultTime == 0 && e.Synthetic&logfmt.SyntheticTime == 0
 }
 
-func (t *timeChecker) Event(c *Context, e *logfmt.Event) {
-	if e.Fault&logfmt.FaultTime != 0 || e.Synthetic&logfmt.SyntheticTime != 0 {
-		return
+func checkTime(c *Context, e *logfmt.Event) {
+	if c.timed && hasTime(e) && e.Time < c.time {
+		c.Report(e, "time", "time %d is %d ms before that of the event before it, %d", e.Time, c.time-e.Time, c.time)
 	}
-	if t.seen && e.Time < t.last {
-		c.Report(e, "time", "time %d is %d ms before that of the event before it, %d", e.Time, t.last-e.Time, t.last)
-	}
-	t.last, t.seen = e.Time, true
 }
-
-func (t *timeChecker) End(*Context) {}

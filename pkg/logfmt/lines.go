@@ -10,9 +10,9 @@ import (
 // no more of the stream than the longest line, the line after it when peeked at,
 // and one read.
 //
-// Invariant: 0 <= start <= end <= scanned <= len(buf). buf[start:end] is the
-// current line with its line feed, buf[end:scanned] holds no line feed that was
-// not found yet, buf[end:] is what was read ahead.
+// Invariant: 0 <= start <= end <= len(buf) and scanned <= len(buf).
+// buf[start:end] is the current line with its line feed, buf[end:scanned] holds no
+// line feed that was not found yet, buf[end:] is what was read ahead.
 type lineReader struct {
 	r       io.Reader
 	buf     []byte
@@ -64,6 +64,16 @@ func (l *lineReader) next() (line []byte, torn bool, err error) {
 	}
 	l.end = nl + 1
 	return l.buf[l.start:nl:nl], false, nil
+}
+
+// ahead is what was read of the stream behind the current line.
+func (l *lineReader) ahead() []byte { return l.buf[l.end:] }
+
+// take moves to the next line, whose length with its line feed is n.
+func (l *lineReader) take(n int) {
+	l.start = l.end
+	l.end += n
+	l.line++
 }
 
 // peek returns the line after the current one, without moving to it, and false

@@ -1,28 +1,34 @@
 package logfmt
 
-import "github.com/dsh-audit/dsh-audit/internal/jsjson"
+import (
+	"bytes"
 
-// A PieceMark is where the parts of a chunk event lie that is a piece of text or of
-// reasoning. All but a few events of a log are such pieces, in the one form the
-// writer gives them:
+	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+)
+
+// A PieceMark is where the parts of a chunk event lie that is a piece of text, of
+// reasoning or of a tool call's arguments. All but a few events of a log are such
+// pieces, in the one form the writer gives them:
 //
 //	{"turn":1,"step":2,"chunk":{"type":"text-delta","index":0,"text":"…"}}
+//	{"turn":1,"step":2,"chunk":{"type":"tool-call-delta","index":0,"id":"…","argumentsDelta":"…"}}
 //
 // Recognising the form once, where the event is read, saves every later stage its
 // own walk over the members. The zero value says nothing: such an event is looked
 // at member by member. Reading sets it; nothing else has to.
 type PieceMark struct {
 	Turn, Step uint8  // ends of the two numbers in the data
+	Text       uint32 // start of the string that is the piece
 	Size       uint32 // of the data
 }
 
-// Piece returns turn, step and chunk of an assistant/chunk that carries a piece of
-// text or reasoning exactly as the writer puts it: three members, both numbers
-// from 1, a chunk of type, index and text. For any other event, and for one that
-// was not read from a log, ok is false.
+// Piece returns turn, step and chunk of an assistant/chunk that carries a piece
+// exactly as the writer puts it: three members, both numbers from 1, a chunk of
+// type, index, for a tool call its id and perhaps its name, and the text. For any
+// other event, and for one that was not read from a log, ok is false.
 func (e *Event) Piece() (turn, step int64, chunk []byte, ok bool) {
-	if d := e.Mark; d.Size != 0 && int(d.Size) == len(e.Data) {
-		t, s := int(d.Turn), int(d.Step)
+	if e.IsPiece() {
+		t, s := int(e.Mark.Turn), int(e.Mark.Step)
 		return smallInt(e.Data[len(pieceTurn):t]), smallInt(e.Data[t+len(pieceStep) : s]), e.Data[s+len(pieceChunk) : len(e.Data)-1], true
 	}
 	return 0, 0, nil, false
@@ -31,6 +37,14 @@ func (e *Event) Piece() (turn, step int64, chunk []byte, ok bool) {
 // IsPiece reports whether Piece would find one.
 func (e *Event) IsPiece() bool { return e.Mark.Size != 0 && int(e.Mark.Size) == len(e.Data) }
 
+// PieceText splits the data of an event that IsPiece: head is everything before
+// the piece, text is its JSON string. Pieces with the same head differ in nothing
+// but the text.
+func (e *Event) PieceText() (head, text []byte) {
+	n := int(e.Mark.Text)
+	return e.Data[:n:n], e.Data[n : len(e.Data)-len(pieceEnd)+1]
+}
+
 const (
 	pieceTurn  = `{"turn":`
 	pieceStep  = `,"step":`
@@ -38,7 +52,12 @@ const (
 	pieceType  = `{"type":"`
 	pieceText  = `text-delta","index":`
 	pieceThink = `reasoning-delta","index":`
+	pieceCall  = `tool-call-delta","index":`
 	pieceBody  = `,"text":`
+	pieceID    = `,"id":`
+	pieceName  = `,"name":`
+	pieceArgs  = `,"argumentsDelta":`
+	pieceEnd   = `}}}` // of chunk, data and event
 )
 
 // readPiece recognises the form in canonical bytes.
@@ -58,18 +77,39 @@ func readPiece(data []byte) (d PieceMark) {
 	}
 	j, ok := afterCount(data, i, pieceText)
 	if !ok {
-		if j, ok = afterCount(data, i, pieceThink); !ok {
+		j, ok = afterCount(data, i, pieceThink)
+	}
+	if ok {
+		if i, ok = after(data, j, pieceBody); !ok {
 			return PieceMark{}
 		}
-	}
-	if i, ok = after(data, j, pieceBody); !ok || i >= len(data) || data[i] != '"' {
+	} else if i, ok = pieceOfCall(data, i); !ok {
 		return PieceMark{}
 	}
-	if i = jsjson.Skip(data, i); i+2 != len(data) || uint64(len(data)) >= 1<<32 {
+	if i >= len(data) || data[i] != '"' || uint64(len(data)) >= 1<<32 {
+		return PieceMark{}
+	}
+	d.Text = uint32(i)
+	if i = jsjson.Skip(data, i); i+2 != len(data) {
 		return PieceMark{} // more members follow
 	}
 	d.Size = uint32(len(data))
 	return d
+}
+
+// pieceOfCall passes over what a piece of a tool call has before its arguments.
+func pieceOfCall(data []byte, i int) (int, bool) {
+	i, ok := afterCount(data, i, pieceCall)
+	if !ok {
+		return i, false
+	}
+	if i, ok = afterString(data, i, pieceID); !ok {
+		return i, false
+	}
+	if j, ok := afterString(data, i, pieceName); ok {
+		i = j
+	}
+	return after(data, i, pieceArgs)
 }
 
 func after(b []byte, i int, s string) (int, bool) {
@@ -93,9 +133,102 @@ func afterCount(b []byte, i int, s string) (int, bool) {
 	return i, i > from && i-from <= 9 && i < len(b) && b[i] == ','
 }
 
+// afterString passes over s and a string.
+func afterString(b []byte, i int, s string) (int, bool) {
+	i, ok := after(b, i, s)
+	if !ok || i >= len(b) || b[i] != '"' {
+		return i, false
+	}
+	return jsjson.Skip(b, i), true
+}
+
 func smallInt(b []byte) (n int64) {
 	for _, c := range b {
 		n = n*10 + int64(c-'0')
 	}
 	return n
+}
+
+// A pieceForm is what the lines of a run of pieces have in common. Nearly every
+// line of a plain log is the one before it with another seq, another time and
+// another text, so that the rest need not be looked at again: it equals bytes
+// that were.
+type pieceForm struct {
+	data []byte // from behind the time to the text; empty when there is no form
+	mark PieceMark
+	gen  uint8
+}
+
+const (
+	formSeq  = `{"type":"assistant/chunk","seq":`
+	formTime = `,"time":`
+	formData = `,"data":`
+)
+
+// learn takes the form of a record that was read the long way.
+func (f *pieceForm) learn(rec *record) {
+	e := &rec.event
+	if rec.defect != nil || rec.value || rec.packed || rec.odd != "" || !e.IsPiece() || e.Fault != 0 || e.Synthetic != 0 {
+		return
+	}
+	head, _ := e.PieceText()
+	f.data = append(append(f.data[:0], formData...), head...)
+	f.mark, f.gen = e.Mark, e.Gen
+}
+
+// match reads a line of the form from the start of b, which holds more of the
+// log. It reports false, having changed nothing, for whatever is not exactly of
+// the form, or not whole; such a line is read the long way.
+func (f *pieceForm) match(b []byte, rec *record) (line []byte, ok bool) {
+	if len(f.data) == 0 {
+		return nil, false
+	}
+	i, ok := after(b, 0, formSeq)
+	if !ok {
+		return nil, false
+	}
+	seqAt := i
+	seq, i := plainCount(b, i)
+	seqEnd := i
+	if i, ok = after(b, i, formTime); !ok || seq < 0 {
+		return nil, false
+	}
+	time, i := plainCount(b, i)
+	dataAt := i + len(formData)
+	if time < 0 || len(b)-i < len(f.data) || !bytes.Equal(b[i:i+len(f.data)], f.data) {
+		return nil, false
+	}
+	i = jsjson.CanonicalString(b, i+len(f.data))
+	if i < 0 || len(b)-i <= len(pieceEnd) || string(b[i:i+len(pieceEnd)]) != pieceEnd || b[i+len(pieceEnd)] != '\n' {
+		return nil, false
+	}
+	i += len(pieceEnd)
+	line = b[:i:i]
+	e := &rec.event
+	e.Type, e.Seq, e.Time = TypeAssistantChunk, seq, time
+	e.Data = line[dataAt : i-1]
+	e.Op, e.Sources, e.Ignorable, e.Fault, e.Facts = nil, nil, false, 0, 0
+	e.JSON, e.Line, e.Gen, e.Synthetic = line, line, f.gen, 0
+	e.Mark = f.mark
+	e.Mark.Size = uint32(len(e.Data))
+	rec.line, rec.got = line, b[seqAt:seqEnd]
+	rec.defect, rec.value, rec.null, rec.packed, rec.facts = nil, false, false, false, 0
+	rec.whole, rec.odd, rec.synth = false, "", 0
+	return line, true
+}
+
+// plainCount reads a whole number as it is written, -1 when it is none that is
+// surely safe, and returns the place behind it.
+func plainCount(b []byte, i int) (int64, int) {
+	from, n := i, int64(0)
+	for i < len(b) && b[i]-'0' <= 9 {
+		n = n*10 + int64(b[i]-'0')
+		if i++; i-from > 15 {
+			return -1, i
+		}
+	}
+	if i == from || b[from] == '0' && i > from+1 {
+		return -1, i
+	}
+	return n, i
 }

@@ -2,8 +2,13 @@ package logfmt
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 )
@@ -16,6 +21,14 @@ func TestPiece(t *testing.T) {
 		{`{"turn":1,"step":2,"chunk":{"type":"text-delta","index":0,"text":"a"}}`, `1 2 {"type":"text-delta","index":0,"text":"a"}`},
 		{`{"turn":123456789,"step":10,"chunk":{"type":"reasoning-delta","index":17,"text":""}}`, `123456789 10 {"type":"reasoning-delta","index":17,"text":""}`},
 		{`{"turn":1,"step":2,"chunk":{"type":"text-delta","index":0,"text":"\"}}"}}`, `1 2 {"type":"text-delta","index":0,"text":"\"}}"}`},
+		{`{"turn":1,"step":2,"chunk":{"type":"tool-call-delta","index":0,"id":"c","argumentsDelta":"a"}}`, `1 2 {"type":"tool-call-delta","index":0,"id":"c","argumentsDelta":"a"}`},
+		{`{"turn":1,"step":2,"chunk":{"type":"tool-call-delta","index":0,"id":"c","name":"\"","argumentsDelta":"{\""}}`, `1 2 {"type":"tool-call-delta","index":0,"id":"c","name":"\"","argumentsDelta":"{\""}`},
+		{`{"turn":1,"step":2,"chunk":{"type":"tool-call-delta","index":0,"id":1,"argumentsDelta":"a"}}`, ""},
+		{`{"turn":1,"step":2,"chunk":{"type":"tool-call-delta","index":0,"id":"c","name":null,"argumentsDelta":"a"}}`, ""},
+		{`{"turn":1,"step":2,"chunk":{"type":"tool-call-delta","index":0,"argumentsDelta":"a"}}`, ""},
+		{`{"turn":1,"step":2,"chunk":{"type":"tool-call-delta","index":0,"id":"c","argumentsDelta":{}}}`, ""},
+		{`{"turn":1,"step":2,"chunk":{"type":"tool-call-delta","index":0,"id":"c"`, ""},
+		{`{"turn":1,"step":2,"chunk":{"type":"tool-call-delta","index":0,"id":`, ""},
 		{`{"turn":0,"step":2,"chunk":{"type":"text-delta","index":0,"text":"a"}}`, ""},
 		{`{"turn":1,"step":0,"chunk":{"type":"text-delta","index":0,"text":"a"}}`, ""},
 		{`{"turn":-1,"step":2,"chunk":{"type":"text-delta","index":0,"text":"a"}}`, ""},
@@ -45,6 +58,12 @@ func TestPiece(t *testing.T) {
 		}
 		if got != c.want || ok != e.IsPiece() {
 			t.Errorf("%s: got %q, want %q", c.data, got, c.want)
+		}
+		if ok {
+			head, text := e.PieceText()
+			if whole := string(head) + string(text) + "}}"; whole != c.data || !json.Valid(text) || text[0] != '"' {
+				t.Errorf("%s: head %s, text %s", c.data, head, text)
+			}
 		}
 	}
 }
@@ -107,4 +126,83 @@ func BenchmarkPiece(b *testing.B) {
 			jsjson.SafeInt(field[1])
 		}
 	})
+}
+
+// A line that is read as another one of the form of the line before it is the same
+// record as when it is read by itself.
+func checkForm(t *testing.T, first, second []byte) (matched bool) {
+	t.Helper()
+	var form pieceForm
+	for _, g := range generations {
+		rec := record{gen: g}
+		rec.parse(first, Position{})
+		form.learn(&rec)
+		line, ok := form.match(second, &rec)
+		if !ok {
+			continue
+		}
+		matched = true
+		if n := bytes.IndexByte(second, '\n'); n != len(line) || !bytes.Equal(line, second[:n]) {
+			t.Fatalf("matched %q of %q", line, second)
+		}
+		want := record{gen: g}
+		want.parse(line, Position{})
+		opts := cmp.AllowUnexported(record{})
+		scratch := cmpopts.IgnoreFields(record{}, "buf", "exp", "env", "names", "row", "gen")
+		if d := cmp.Diff(want, rec, opts, scratch); d != "" {
+			t.Fatalf("%q behind %q (-alone +matched):\n%s", second, first, d)
+		}
+	}
+	return matched
+}
+
+const aPiece = `{"type":"assistant/chunk","seq":9,"time":100,"data":{"turn":1,"step":2,"chunk":{"type":"text-delta","index":0,"text":"a"}}}`
+
+func TestPieceForm(t *testing.T) {
+	call := strings.Replace(aPiece, `"text-delta","index":0,"text":`, `"tool-call-delta","index":0,"id":"c","argumentsDelta":`, 1)
+	for _, c := range []struct {
+		first, second string
+		want          bool
+	}{
+		{aPiece, aPiece + "\n", true},
+		{aPiece, strings.Replace(aPiece, `"a"`, `"é \"b\" 🌊\\"`, 1) + "\n{", true},
+		{aPiece, strings.Replace(aPiece, `9,"time":100`, `123456789012345,"time":0`, 1) + "\n", true},
+		{call, strings.Replace(call, `"a"`, `"{\""`, 1) + "\n", true},
+		{aPiece, aPiece, false}, // no line feed: it may be torn
+		{aPiece, aPiece + "\r\n", false},
+		{aPiece, aPiece + " \n", false},
+		{aPiece, aPiece[:len(aPiece)-1] + ",\n", false},
+		{aPiece, aPiece[:len(aPiece)-1] + "\n", false},
+		{aPiece, "", false},
+		{aPiece, "\n", false},
+		{aPiece, call + "\n", false},
+		{aPiece, strings.Replace(aPiece, `9,`, `09,`, 1) + "\n", false},
+		{aPiece, strings.Replace(aPiece, `9,`, `-9,`, 1) + "\n", false},
+		{aPiece, strings.Replace(aPiece, `9,`, `9.5,`, 1) + "\n", false},
+		{aPiece, strings.Replace(aPiece, `9,`, `1234567890123456,`, 1) + "\n", false},
+		{aPiece, strings.Replace(aPiece, `100,`, `-100,`, 1) + "\n", false},
+		{aPiece, strings.Replace(aPiece, `"turn":1`, `"turn":2`, 1) + "\n", false},
+		{aPiece, strings.Replace(aPiece, `"a"`, `"\u0061"`, 1) + "\n", false},
+		{aPiece, strings.Replace(aPiece, `"a"`, `"\ud800"`, 1) + "\n", false},
+		{aPiece, strings.Replace(aPiece, `"a"`, `"\/"`, 1) + "\n", false},
+		{aPiece, strings.Replace(aPiece, `"a"`, "\"\xff\"", 1) + "\n", false},
+		{aPiece, strings.Replace(aPiece, `"a"`, "\"\n\"", 1) + "\n", false},
+		{aPiece, strings.Replace(aPiece, `"a"`, `"a","more":1`, 1) + "\n", false},
+		{strings.Replace(aPiece, `"a"`, `"\ud800"`, 1), aPiece + "\n", true},     // half a pair changes no byte
+		{strings.Replace(aPiece, `,"time"`, ` ,"time"`, 1), aPiece + "\n", true}, // the form is that of the canonical bytes
+		{strings.Replace(aPiece, `"seq":9`, `"seq":-9`, 1), aPiece + "\n", false},
+		{`{}`, aPiece + "\n", false},
+		{`{`, aPiece + "\n", false},
+	} {
+		if got := checkForm(t, []byte(c.first), []byte(c.second)); got != c.want {
+			t.Errorf("%q behind %q: matched %t, want %t", c.second, c.first, got, c.want)
+		}
+	}
+}
+
+func FuzzPieceForm(f *testing.F) {
+	f.Add([]byte(aPiece), []byte(aPiece+"\n"))
+	f.Add([]byte(aPiece), []byte(strings.Replace(aPiece, `"a"`, `"\n🌊"`, 1)+"\n{"))
+	f.Add([]byte(aPiece), []byte(strings.Replace(aPiece, `100,`, `10,"ignorable":true,`, 1)+"\n"))
+	f.Fuzz(func(t *testing.T, first, second []byte) { checkForm(t, first, second) })
 }

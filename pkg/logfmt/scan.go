@@ -193,6 +193,7 @@ type lineSource struct {
 	lines  lineReader
 	closer io.Closer
 	again  bool // the current line is the next one
+	form   pieceForm
 	// Of a fixture: what puts back what its rows lack.
 	project   *projection
 	snapshots *snapshots
@@ -221,6 +222,8 @@ func (s *lineSource) next(rec *record) error {
 	if s.again {
 		s.again = false
 		line = s.lines.current()
+	} else if s.samePiece(rec) {
+		return nil
 	} else if line, torn, err = s.lines.next(); err != nil {
 		var long *longLine
 		if !errors.As(err, &long) {
@@ -241,8 +244,11 @@ func (s *lineSource) next(rec *record) error {
 	}
 	if !torn {
 		rec.parse(line, pos)
-		if s.project != nil {
+		switch {
+		case s.project != nil:
 			s.project.restore(rec)
+		case s.snapshots == nil:
+			s.form.learn(rec)
 		}
 		if s.snapshots != nil {
 			s.snapshots.expand(rec)
@@ -265,6 +271,22 @@ func (s *lineSource) next(rec *record) error {
 	}
 	rec.defect, rec.packed, rec.value, rec.null = d, false, false, false
 	return nil
+}
+
+// samePiece reads the next line if it has the form of the last piece. Whatever it
+// leaves alone is read the long way, with the same result.
+func (s *lineSource) samePiece(rec *record) bool {
+	line, ok := s.form.match(s.lines.ahead(), rec)
+	if !ok {
+		return false
+	}
+	s.lines.take(len(line) + 1)
+	rec.pos = s.pos()
+	if rec.strict = false; s.place != nil {
+		rec.pos, rec.strict = s.place(rec.pos)
+	}
+	rec.event.Pos = rec.pos
+	return true
 }
 
 // long describes a line that was passed over for its length.
