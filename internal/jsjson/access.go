@@ -1,6 +1,7 @@
 package jsjson
 
 import (
+	"bytes"
 	"encoding/binary"
 	"iter"
 	"math/bits"
@@ -92,8 +93,15 @@ func Skip(b []byte, i int) int {
 // endOfString returns the offset behind the closing quote of the string whose
 // content starts at b[i].
 func endOfString(b []byte, i int) int {
+	// Short strings end within a few words. In a long one the next quote is looked
+	// for by the library, which is faster, and is the end unless it is escaped.
+	const words = 4
+	near := i + words*8
 	for i < len(b) {
 		for i+8 <= len(b) {
+			if i >= near {
+				return endOfLong(b, i)
+			}
 			x := binary.LittleEndian.Uint64(b[i:])
 			q, s := x^'"'*ones, x^'\\'*ones
 			if m := ((q-ones)&^q | (s-ones)&^s) & highs; m != 0 {
@@ -115,6 +123,25 @@ func endOfString(b []byte, i int) int {
 		}
 	}
 	return len(b)
+}
+
+// endOfLong is endOfString from within a string; b[i] is not escaped.
+func endOfLong(b []byte, i int) int {
+	for from := i; ; {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return len(b)
+		}
+		i += n
+		slashes := i
+		for slashes > from && b[slashes-1] == '\\' {
+			slashes--
+		}
+		i++
+		if (i-1-slashes)%2 == 0 {
+			return i
+		}
+	}
 }
 
 // endOfScalar returns the end of the number or literal at b[i].

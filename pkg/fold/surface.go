@@ -406,7 +406,7 @@ func readOp(op []byte, f *format) (start, end int64, kind opKind) {
 // checkSources reads sourceEventSeqs into s.sources and says whether citations
 // can be looked up there.
 func (s *Surface) checkSources(e *logfmt.Event) bool {
-	s.sources = s.sources[:0]
+	s.sources = nil
 	if e.Sources == nil {
 		return true
 	}
@@ -415,7 +415,7 @@ func (s *Surface) checkSources(e *logfmt.Event) bool {
 		return false
 	}
 	var ok bool
-	if s.sources, ok = e.SourceRanges(s.sources); !ok {
+	if s.sources, ok = e.SourceRuns(); !ok {
 		s.fault(e, FaultSources, -1, "sourceEventSeqs holds something else than non-negative integers")
 		return false
 	}

@@ -2,6 +2,7 @@ package invariants
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
@@ -208,6 +209,9 @@ func checkCited(c *Context, e *logfmt.Event) {
 		}
 		return
 	}
+	if runs, ok := e.SourceRuns(); ok && n > 0 && sameRuns(runs, s.spans) {
+		return
+	}
 	seqs, ok := e.SourceSeqs(s.cited[:0])
 	if !ok {
 		return
@@ -238,6 +242,12 @@ func checkCited(c *Context, e *logfmt.Event) {
 	if i < len(seqs) {
 		c.Report(e, "sourceEventSeqs", "sourceEventSeqs goes on with %d, expected it to end with the last chunk: the attempt has the %s", seqs[i], chunkSpan(s))
 	}
+}
+
+// sameRuns reports whether runs are the spans, one for one. Runs that are cut
+// elsewhere may be the same seqs as well.
+func sameRuns(runs []logfmt.SeqRange, spans []span) bool {
+	return slices.EqualFunc(runs, spans, func(r logfmt.SeqRange, s span) bool { return r.First == s.from && r.Last == s.to-1 })
 }
 
 // chunkSpan describes the chunks of the open attempt.
@@ -570,6 +580,9 @@ func checkResultCite(c *Context, e *logfmt.Event) {
 		if c.Builds.Since(eraStart[fold.E2]) && (c.gen == nil || !c.gen.loose) {
 			c.Report(e, "sourceEventSeqs", "sourceEventSeqs is absent, expected [%d], the tool/call", seq)
 		}
+		return
+	}
+	if runs, ok := e.SourceRuns(); ok && len(runs) == 1 && runs[0] == (logfmt.SeqRange{First: seq, Last: seq}) {
 		return
 	}
 	seqs, ok := e.SourceSeqs(c.stream.cited[:0])

@@ -124,7 +124,7 @@ func (env *envelope) read(b []byte, e *Event, names *nameCache, g *Generation) {
 		}
 	}
 	if e.Sources = env.field[fSources]; e.Sources != nil {
-		e.Fault |= checkSources(e.Sources)
+		e.readSources()
 	}
 }
 
@@ -194,29 +194,59 @@ func parseOp(v []byte, g *Generation) (ReplaceOp, bool) {
 	return op, true
 }
 
+// readSources notes the runs of Sources, which reading has just set, or what is
+// wrong with it.
+func (e *Event) readSources() {
+	var fault EnvelopeFault
+	e.Runs.list, fault = appendRuns(e.Runs.list[:0], e.Sources)
+	if e.Runs.of = nil; len(e.Sources) > 0 {
+		e.Runs.of, e.Runs.size = &e.Sources[0], len(e.Sources)
+	}
+	e.Fault |= fault
+}
+
 // checkSources says whether v is a list of seqs, a list with [first,last] pairs in
 // it, or neither.
 func checkSources(v []byte) EnvelopeFault {
+	_, fault := appendRuns(nil, v)
+	return fault
+}
+
+// appendRuns reads sourceEventSeqs. Seqs that follow one another are joined.
+func appendRuns(dst []SeqRange, v []byte) ([]SeqRange, EnvelopeFault) {
+	none := len(dst)
 	if len(v) == 0 || v[0] != '[' {
-		return FaultSources
+		return dst, FaultSources
 	}
 	var fault EnvelopeFault
 	for i := 1; i < len(v) && v[i] != ']'; i++ {
-		j := jsjson.Skip(v, i)
-		el := v[i:j]
-		i = j
-		if el[0] == '[' {
-			if _, _, ok := readRun(el); !ok {
-				return FaultSources
+		// Nearly all are the seqs of chunks, one behind the other.
+		n, j := plainCount(v, i)
+		if n < 0 || j == len(v) || v[j] != ',' && v[j] != ']' {
+			j = jsjson.Skip(v, i)
+			el := v[i:j]
+			if el[0] == '[' {
+				a, b, ok := readRun(el)
+				if !ok {
+					return dst[:none], FaultSources
+				}
+				fault, i = FaultSourceRuns, j
+				dst = append(dst, SeqRange{a, b})
+				continue
 			}
-			fault = FaultSourceRuns
-			continue
+			var ok bool
+			if n, ok = safeInt(el); !ok || n < 0 {
+				return dst[:none], FaultSources
+			}
 		}
-		if n, ok := safeInt(el); !ok || n < 0 {
-			return FaultSources
+		i = j
+		if k := len(dst) - 1; k >= none && dst[k].Last == n-1 {
+			dst[k].Last = n
+		} else {
+			dst = append(dst, SeqRange{n, n})
 		}
 	}
-	return fault
+	return dst, fault
 }
 
 // Replace decodes the surfaceOp of the event. It reports false when there is
@@ -259,6 +289,7 @@ const maxExpanded = 1 << 22
 // bytes.
 func (e *Event) Clone() *Event {
 	c := *e
+	c.Runs = KnownRuns{}
 	c.JSON = bytes.Clone(e.JSON)
 	if c.Line = c.JSON; !bytes.Equal(e.Line, e.JSON) {
 		c.Line = bytes.Clone(e.Line)

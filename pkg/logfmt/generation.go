@@ -180,6 +180,20 @@ func (e *Event) SourceRanges(dst []SeqRange) ([]SeqRange, bool) {
 	return dst, true
 }
 
+// SourceRuns returns the seqs of sourceEventSeqs as runs, in the order of the list:
+// like SourceRanges, but seqs that follow one another are one run. The runs are
+// valid until the next event and are not to be changed.
+func (e *Event) SourceRuns() ([]SeqRange, bool) {
+	if len(e.Sources) == 0 || e.Fault&FaultSources != 0 {
+		return nil, false
+	}
+	if e.Runs.of == &e.Sources[0] && e.Runs.size == len(e.Sources) {
+		return e.Runs.list, true
+	}
+	runs, fault := appendRuns(nil, e.Sources)
+	return runs, fault&FaultSources == 0
+}
+
 // readRun reads [first,last] of two seqs with the first not after the last.
 func readRun(v []byte) (first, last int64, ok bool) {
 	i := jsjson.Skip(v, 1)

@@ -153,7 +153,19 @@ type Event struct {
 	AfterDamage bool
 
 	Mark PieceMark // of an assistant/chunk in its usual form
+	Runs KnownRuns // of Sources
 }
+
+// KnownRuns are the runs of an event's Sources, read once where the event is read.
+// The zero value says nothing: SourceRuns then reads them.
+type KnownRuns struct {
+	list []SeqRange
+	of   *byte // where the Sources begin that they are of
+	size int   // and how long those are
+}
+
+// Equal is true of any two: they say nothing that Sources does not.
+func (KnownRuns) Equal(KnownRuns) bool { return true }
 
 // ReplaceOp is a decoded surfaceOp.
 type ReplaceOp struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -205,4 +206,63 @@ func FuzzPieceForm(f *testing.F) {
 	f.Add([]byte(aPiece), []byte(strings.Replace(aPiece, `"a"`, `"\n🌊"`, 1)+"\n{"))
 	f.Add([]byte(aPiece), []byte(strings.Replace(aPiece, `100,`, `10,"ignorable":true,`, 1)+"\n"))
 	f.Fuzz(func(t *testing.T, first, second []byte) { checkForm(t, first, second) })
+}
+
+// SourceRuns names the seqs of SourceRanges in the same order, whether reading
+// noted them or not, and joins neighbours.
+func TestSourceRuns(t *testing.T) {
+	for _, c := range []struct {
+		sources string
+		want    string // the runs; "no" when it is no such list
+	}{
+		{`[]`, "[]"},
+		{`[7]`, "[{7 7}]"},
+		{`[1,2,3]`, "[{1 3}]"},
+		{`[0,1,3,4,9]`, "[{0 1} {3 4} {9 9}]"},
+		{`[3,2,1]`, "[{3 3} {2 2} {1 1}]"},
+		{`[1,1,2]`, "[{1 1} {1 2}]"},
+		{`[9007199254740990,9007199254740991]`, "[{9007199254740990 9007199254740991}]"},
+		{`[1,[2,5],6]`, "[{1 1} {2 6}]"},
+		{`[[1,2],[4,5]]`, "[{1 2} {4 5}]"},
+		{`[-1]`, "no"},
+		{`[1.5]`, "no"},
+		{`[1e+21]`, "no"},
+		{`[9007199254740992]`, "no"},
+		{`["1"]`, "no"},
+		{`[[2,1]]`, "no"},
+		{`[null]`, "no"},
+		{`{}`, "no"},
+		{`"[1]"`, "no"},
+	} {
+		read := Event{Sources: []byte(c.sources)}
+		read.readSources()
+		other := read // whose bytes are others
+		other.Sources = []byte(c.sources)
+		for _, e := range []*Event{{Sources: []byte(c.sources)}, &read, &other} {
+			got := "no"
+			runs, ok := e.SourceRuns()
+			if ok {
+				got = fmt.Sprint(runs)
+			}
+			if got != c.want {
+				t.Errorf("%s: runs %s, want %s", c.sources, got, c.want)
+			}
+			ranges, also := e.SourceRanges(nil)
+			if ok != also || !slices.Equal(eachSeq(runs), eachSeq(ranges)) {
+				t.Errorf("%s: runs %v %t, ranges %v %t", c.sources, runs, ok, ranges, also)
+			}
+		}
+	}
+	if runs, ok := new(Event).SourceRuns(); runs != nil || ok {
+		t.Error("an event without sources has", runs)
+	}
+}
+
+func eachSeq(rs []SeqRange) (seqs []int64) {
+	for _, r := range rs {
+		for s := r.First; s <= r.Last; s++ {
+			seqs = append(seqs, s)
+		}
+	}
+	return seqs
 }

@@ -315,7 +315,7 @@ func (s *dbSource) decode(rec *record, st *sqlitedb.Stmt) {
 	}
 	if sourcesAt >= 0 {
 		e.Sources = b[sourcesAt:sourcesEnd]
-		e.Fault |= checkSources(e.Sources)
+		e.readSources()
 	}
 	if opAt >= 0 {
 		e.Op = b[opAt:opEnd]
