@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -265,4 +266,33 @@ func eachSeq(rs []SeqRange) (seqs []int64) {
 		}
 	}
 	return seqs
+}
+
+// Members of a row are expanded one from the other. Each is what it is by itself.
+func TestRowMembers(t *testing.T) {
+	for _, seq0 := range []int64{0, 8, 98, 9_999_998, 99_999_999_999_998} {
+		for _, gap := range []string{"0,0,0,0", "0,1,0,9", "-3,0,0,5", "1,1,1,1", "0,0,0,100000000000"} {
+			row := fmt.Sprintf(`{"type":"text-chunks","seq0":%d,"time0":1,"data":{"turn":1,"step":2,"index":0,"dt":[%s],"texts":["a","","\"}}}","🌊🌊","9"]}}`, seq0, gap)
+			var rec record
+			rec.parse([]byte(row), Position{})
+			if rec.defect != nil || rec.count() != 5 {
+				t.Fatalf("%s: %v, %d members", row, rec.defect, rec.count())
+			}
+			time := int64(1)
+			gaps := strings.Split("0,"+gap, ",")
+			for range 2 { // a record may be expanded again
+				time = 1
+				for i, text := range []string{`"a"`, `""`, `"\"}}}"`, `"🌊🌊"`, `"9"`} {
+					n, _ := strconv.ParseInt(gaps[i], 10, 64)
+					time += n
+					e := rec.member(i)
+					data := `{"turn":1,"step":2,"chunk":{"type":"text-delta","index":0,"text":` + text + `}}`
+					want := fmt.Sprintf(`{"type":"assistant/chunk","seq":%d,"time":%d,"data":%s}`, seq0+int64(i), time, data)
+					if string(e.JSON) != want || string(e.Data) != data || e.Seq != seq0+int64(i) || e.Time != time || !e.IsPiece() {
+						t.Errorf("%s: member %d is %s, want %s", row, i, e.JSON, want)
+					}
+				}
+			}
+		}
+	}
 }

@@ -30,10 +30,16 @@ type row struct {
 	head []byte  // the data of a member up to its text
 
 	// The walk over the members.
-	at   int // members already expanded
-	time int64
-
+	at    int // members already expanded
+	time  int64
 	piece PieceMark // of the first member
+	json  memberJSON
+}
+
+// memberJSON is where the parts of the current member stand in its JSON, of which
+// the next one has most.
+type memberJSON struct {
+	seqEnd, data, text int // ends of the seq, starts of data and text
 }
 
 // A rowError says which check of PHYSICAL §4.4 a row fails.
@@ -209,17 +215,23 @@ func (r *row) next(e *Event, buf []byte) []byte {
 	e.Pos.Member = r.at
 	r.at++
 
-	b := append(buf[:0], `{"type":"assistant/chunk","seq":`...)
-	b = appendInt(b, e.Seq)
-	b = append(b, `,"time":`...)
-	b = appendInt(b, e.Time)
-	b = append(b, `,"data":`...)
-	data := len(b)
-	b = append(b, r.head...)
-	b = append(b, text...)
-	b = append(b, "}}}"...)
+	j := &r.json
+	b := buf
+	if r.at == 1 || r.gaps[r.at-2] != 0 || !increment(b[:j.seqEnd]) {
+		b = append(b[:0], formSeq...)
+		b = appendInt(b, e.Seq)
+		j.seqEnd = len(b)
+		b = append(b, formTime...)
+		b = appendInt(b, e.Time)
+		b = append(b, formData...)
+		j.data = len(b)
+		b = append(b, r.head...)
+		j.text = len(b)
+	}
+	b = append(b[:j.text], text...)
+	b = append(b, pieceEnd...)
 	e.JSON = b
-	e.Data = b[data : len(b)-1]
+	e.Data = b[j.data : len(b)-1]
 	if r.at == 1 {
 		r.piece = readPiece(e.Data)
 	}
@@ -228,4 +240,21 @@ func (r *row) next(e *Event, buf []byte) []byte {
 		e.Mark.Size = uint32(len(e.Data))
 	}
 	return b
+}
+
+// increment adds one to the decimal number at the end of b, unless that makes it
+// longer.
+func increment(b []byte) bool {
+	i := len(b) - 1
+	for i >= 0 && b[i] == '9' {
+		i--
+	}
+	if i < 0 || b[i] < '0' || b[i] > '9' {
+		return false
+	}
+	b[i]++
+	for i++; i < len(b); i++ {
+		b[i] = '0'
+	}
+	return true
 }
