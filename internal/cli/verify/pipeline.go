@@ -50,6 +50,7 @@ type pipeline struct {
 	shard *report.Shard
 	cwd   string          // absolute, "" when unknown
 	own   map[string]bool // files this run writes
+	ahead bool            // fewer files than are judged at a time: each is read ahead
 
 	recording io.Reader // of --requests; nil when not given
 	compared  bool      // the recording was read
@@ -63,6 +64,7 @@ type pipeline struct {
 // when the context does.
 func (p *pipeline) run(ctx context.Context, paths []string) <-chan chan outcome {
 	p.parents.paths = paths
+	p.ahead = len(paths) < p.plan.jobs
 	p.queue = make(chan chan outcome, 4*p.plan.jobs)
 	p.work = make(chan struct{}, p.plan.jobs)
 	if wd, err := os.Getwd(); err == nil {
@@ -200,7 +202,7 @@ func (w *walk) one(log *logfmt.Log, err error, emit func(outcome) bool) bool {
 			o.res = w.convert(res, nil)
 		}
 	case w.mine(w.key(log.Path, log.Session)):
-		o.res, o.err = w.judge(w.ctx, log)
+		o.res, o.err = w.judge(w.ctx, log, w.ahead && !w.dir)
 	}
 	return emit(o)
 }
@@ -343,8 +345,8 @@ func parseShard(s string) (*report.Shard, error) {
 }
 
 // judge checks one log, and whether it can be migrated.
-func (p *pipeline) judge(ctx context.Context, log *logfmt.Log) (*report.Result, error) {
-	r, err := p.check(ctx, log)
+func (p *pipeline) judge(ctx context.Context, log *logfmt.Log, ahead bool) (*report.Result, error) {
+	r, err := p.check(ctx, log, ahead)
 	if err != nil || p.plan.migrate == 0 {
 		return r, err
 	}
@@ -363,8 +365,9 @@ func (p *pipeline) judge(ctx context.Context, log *logfmt.Log) (*report.Result, 
 }
 
 // check judges one log.
-func (p *pipeline) check(ctx context.Context, log *logfmt.Log) (*report.Result, error) {
+func (p *pipeline) check(ctx context.Context, log *logfmt.Log, ahead bool) (*report.Result, error) {
 	opts := p.plan.opts
+	opts.Ahead = ahead
 	opts.Parent = func(id string) *logfmt.Log { return p.parents.find(ctx, log, id) }
 	opts.Fold.Ancestor = func(id string) *logfmt.Header {
 		parent := p.parents.find(ctx, log, id)
