@@ -171,6 +171,8 @@ type Requests struct {
 	Ambiguous  int64 `json:"ambiguous"`
 	Candidates int64 `json:"candidates"`
 	Inherited  int64 `json:"inherited"`
+	// SHA256 is that of the SHA-256 sums of the exact ones.
+	SHA256 string `json:"sha256,omitempty"`
 }
 
 // Usage is what providers reported for the log's own requests.

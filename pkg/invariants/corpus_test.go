@@ -3,6 +3,8 @@ package invariants
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	hexenc "encoding/hex"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -386,4 +388,49 @@ func harness(t *testing.T, path string) (note string, refused bool) {
 		}
 	}
 	return note, refused
+}
+
+// RequestsSHA256 is that of the requests that were recorded when the large log was
+// made, in every form of it.
+func TestRequestsSHA256(t *testing.T) {
+	dir, ok := corpus.Dir(t)
+	if !ok {
+		t.Skip("the large logs are in the full corpus only")
+	}
+	dir = filepath.Join(dir, "big", "20mb")
+	data, err := os.ReadFile(filepath.Join(dir, "request-hashes.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, n := sha256.New(), int64(0)
+	for line := range bytes.Lines(data) {
+		var row struct{ SHA256 string }
+		if err := json.Unmarshal(line, &row); err != nil {
+			t.Fatal(err)
+		}
+		sum, err := hexenc.DecodeString(row.SHA256)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(sum)
+		n++
+	}
+	want := fmt.Sprintf("%x", all.Sum(nil))
+	for _, name := range []string{"session.jsonl", "session.packed.jsonl", "session.jsonl.zstd", "session.sqlite"} {
+		for _, ahead := range []bool{false, true} {
+			log, err := logfmt.OpenFile(filepath.Join(dir, name), logfmt.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := Check(context.Background(), log, Options{Ahead: ahead})
+			log.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Requests.Exact != n || res.RequestsSHA256 != want || res.Verdict != OK {
+				t.Errorf("%s, ahead %t: %s, %d requests with %s; want %d with %s", name, ahead, res.Verdict, res.Requests.Exact, res.RequestsSHA256, n, want)
+			}
+		}
+	}
+	t.Logf("%d requests in 4 forms", n)
 }

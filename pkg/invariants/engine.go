@@ -105,20 +105,24 @@ type Result struct {
 	Mode       fold.Mode   // how the surface was found
 	Events     int64       // events read
 	Requests   RequestCounts
-	Usage      Usage // what providers reported
-	Resumes    Resumes
-	Extended   int64 // requests that were found to extend the one before, as they must
-	Lineage    Lineage
-	Paranoid   Paranoid
-	Verdict    Verdict
-	Class      logfmt.Class   // physical soundness
-	Findings   []*Finding     // by place
-	Omitted    []Omitted      // by rule
-	Damage     *logfmt.Defect // the first damage of a torn or corrupt log
-	Load       *load.Outcome  // what the newest harness of generation 0 makes of the log
-	Errors     int64          // of severity error, omitted ones included
-	Warnings   int64
-	Notes      int64
+	// RequestsSHA256 is the SHA-256 of the SHA-256 sums, 32 bytes each, of the
+	// requests counted as exact, in order of dispatch, in hexadecimal; "" when there
+	// is none. Logs that agree in it sent the same.
+	RequestsSHA256 string
+	Usage          Usage // what providers reported
+	Resumes        Resumes
+	Extended       int64 // requests that were found to extend the one before, as they must
+	Lineage        Lineage
+	Paranoid       Paranoid
+	Verdict        Verdict
+	Class          logfmt.Class   // physical soundness
+	Findings       []*Finding     // by place
+	Omitted        []Omitted      // by rule
+	Damage         *logfmt.Defect // the first damage of a torn or corrupt log
+	Load           *load.Outcome  // what the newest harness of generation 0 makes of the log
+	Errors         int64          // of severity error, omitted ones included
+	Warnings       int64
+	Notes          int64
 }
 
 // Check reads a log to its end and judges it. The error is that of the context;
@@ -194,6 +198,8 @@ func (c *Context) conclude() *Result {
 		Resumes:    c.resumes,
 		Extended:   c.extended,
 		Lineage:    c.lineage.Lineage,
+
+		RequestsSHA256: c.fold.digest(),
 	}
 	for _, d := range c.log.Defects() {
 		if d.Class == logfmt.Torn || d.Class == logfmt.Corrupt {

@@ -2,6 +2,7 @@ package invariants
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -60,10 +61,12 @@ func TestResult(t *testing.T) {
 			Seq: 5, Turn: 1, Step: 1, Message: "the answer has no content, and gives no message",
 		}},
 	}
+	body := []string{`{"provider":"p","model":"m","messages":[{"content":[{"type":"text","text":"q"}],"source":{"kind":"user"},"role":"user","id":"u"}],"sessionId":"s"}`}
+	sum := sha256.Sum256([]byte(body[0]))
+	want.RequestsSHA256 = fmt.Sprintf("%x", sha256.Sum256(sum[:]))
 	if d := cmp.Diff(want, res, cmpopts.IgnoreUnexported(Finding{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	body := []string{`{"provider":"p","model":"m","messages":[{"content":[{"type":"text","text":"q"}],"source":{"kind":"user"},"role":"user","id":"u"}],"sessionId":"s"}`}
 	if d := cmp.Diff(body, requests); d != "" {
 		t.Errorf("requests (-want +got):\n%s", d)
 	}

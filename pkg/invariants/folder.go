@@ -1,6 +1,10 @@
 package invariants
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"hash"
+
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -8,12 +12,13 @@ import (
 // folder runs the fold beside the rules: they look at its surface and header,
 // and the requests it gives are counted.
 type folder struct {
-	c *Context
-	f *fold.Fold
+	c    *Context
+	f    *fold.Fold
+	sums hash.Hash // of the requests that are counted as exact
 }
 
 func newFolder(c *Context) *folder {
-	f := &folder{c, fold.New(c.log.Header, c.opts.Fold)}
+	f := &folder{c, fold.New(c.log.Header, c.opts.Fold), sha256.New()}
 	c.Surface = f.f.Surface()
 	return f
 }
@@ -38,6 +43,7 @@ func (f *folder) end() { f.take(f.f.End(), nil) }
 func (f *folder) inherit() {
 	n := &f.c.counts
 	*n = RequestCounts{Inherited: n.Exact + n.Messages + n.Ambiguous + n.Candidates + n.Inherited}
+	f.sums.Reset()
 }
 
 // take counts the requests that event e has ended; nil at the end of the log.
@@ -51,6 +57,8 @@ func (f *folder) take(rs []*fold.Request, e *logfmt.Event) {
 			n.Candidates++
 		case r.Grade == fold.Exact:
 			n.Exact++
+			sum := r.Sum()
+			f.sums.Write(sum[:])
 		case r.Grade == fold.Messages:
 			n.Messages++
 		default:
@@ -62,4 +70,12 @@ func (f *folder) take(rs []*fold.Request, e *logfmt.Event) {
 			f.c.opts.Request(r)
 		}
 	}
+}
+
+// digest is what Result.RequestsSHA256 says.
+func (f *folder) digest() string {
+	if f.c.counts.Exact == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%x", f.sums.Sum(nil))
 }

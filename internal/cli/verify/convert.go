@@ -56,7 +56,7 @@ func (p *pipeline) convert(res *invariants.Result, cmp *report.Compared) *report
 		Mode: string(res.Mode), Events: res.Events, Verdict: string(res.Verdict),
 		Errors: res.Errors, Warnings: res.Warnings, Notes: res.Notes,
 		Requests: report.Requests{Exact: res.Requests.Exact, Messages: res.Requests.Messages,
-			Ambiguous: res.Requests.Ambiguous, Candidates: res.Requests.Candidates, Inherited: res.Requests.Inherited},
+			Ambiguous: res.Requests.Ambiguous, Candidates: res.Requests.Candidates, Inherited: res.Requests.Inherited, SHA256: res.RequestsSHA256},
 	}
 	r.Recording = cmp
 	if file := p.relative(res.Path); file != res.Path {
