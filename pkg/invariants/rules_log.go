@@ -156,6 +156,11 @@ func checkHeaderRecord(c *Context) {
 			}
 		}
 	}
+	// The name of its directory is made from the id, and none is made from nothing
+	// (PHYSICAL §1.3). What a database may hold is judged with its columns.
+	if h.ID == "" && c.log.Database == nil && !c.log.Fixture() {
+		bad("id", "a string that is not empty")
+	}
 	// Any number was fine until 07-24 21:14; the events tell how old the log is.
 	c.oddCreation = h.Fault&logfmt.HeaderCreatedAt != 0
 	if str("cwd") {

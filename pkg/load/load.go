@@ -48,7 +48,7 @@ type Stage uint8
 const (
 	Storage  Stage = iota // the stored bytes: container, records, numbering (§2, §3, §5)
 	Record                // shape of the header record (§2.2)
-	Identity              // the id is the one asked for (§6.4 step 2)
+	Identity              // the id is the one asked for (§6.4 step 2), and one that a place follows from (§1.3)
 	Version               // format version and schema (§2.2, §7.1)
 	Retired               // vocabulary that is refused outright (§6.1)
 	Upgrade               // malformed events of older dialects (§6.2), message shapes (§6.5)

@@ -17,6 +17,9 @@ func (l *Loader) header(h *logfmt.Header) {
 	if l.opts.ID != "" && h.ID != l.opts.ID {
 		at(l.refuse(Identity, nil, "id", "the header is that of another session than the one asked for"))
 	}
+	if h.ID == "" && !stored(h) {
+		at(l.refuse(Identity, nil, "id", "the id in the header is empty, and none is the place of a session without one"))
+	}
 	raw := func(key string) []byte { return jsjson.Get(h.Raw, key) }
 	if v := raw("version"); h.Version != 0 || h.Fault&logfmt.HeaderJune != 0 {
 		msg := "it takes format version %s for a later one than the 0 that it reads"
