@@ -214,7 +214,6 @@ func TestHeaders(t *testing.T) {
 		{`{"type":"session","version":5,"id":"s","createdAt":1}`, "unsupported LOG-FORMAT format version 5: this build reads generations 0 to 4"},
 		{`{"version":0.5}`, "unsupported LOG-FORMAT format version 0.5: this build reads generations 0 to 4"},
 		{`{"version":1e999}`, "unsupported no header LOG-FORMAT format version 1e999: this build reads generations 0 to 4"},
-		{`{"version":{"x":1e999}}`, "corrupt no header LOG-HEADER header record: expected type \"session\", got nothing"},
 		{`{"type":"session","version":0,"id":"s","createdAt":1.5,"delegationDepth":0,"agentPreset":"x"}`, "corrupt no header LOG-HEADER header record: createdAt must be a non-negative safe integer, got 1.5"},
 		{`{"type":"session","version":0,"id":"s","createdAt":-0e9,"delegationDepth":0,"origin":"subagent"}`, "corrupt no header LOG-HEADER header record: createdAt must be a non-negative safe integer, got -0e9"},
 		{`{"type":"session","version":0,"id":"s","createdAt":null}`, "corrupt no header LOG-HEADER header record: expected a number as createdAt, got null"},
@@ -227,6 +226,17 @@ func TestHeaders(t *testing.T) {
 		// JSON of another kind: not damaged, but no log.
 		{`[]`, "unreadable no header LOG-HEADER not a session log: expected an object, got an array"},
 		{`null`, "unreadable no header LOG-HEADER not a session log: expected an object, got null"},
+		{`{"version":{"x":1e999}}`, "unreadable no header LOG-HEADER not a session log: expected type \"session\", got nothing"},
+		{`{"name":"x","version":"1.0.0","main":"x.js"}`, "unreadable no header LOG-HEADER not a session log: expected type \"session\", got nothing"},
+		{`{"version":3,"sources":[],"names":[],"mappings":""}`, "unreadable no header LOG-HEADER not a session log: expected type \"session\", got nothing"},
+		{`{"id":"a","createdAt":1750200000000,"name":"n"}`, "unreadable no header LOG-HEADER not a session log: expected type \"session\", got nothing"},
+		{`{"id":"a","version":1,"name":"n","price":2}`, "unreadable no header LOG-HEADER not a session log: expected type \"session\", got nothing"},
+		{`{"sessions":[{"type":"session","version":0,"id":"s","createdAt":1}]}`, "unreadable no header LOG-HEADER not a session log: expected type \"session\", got nothing"},
+		{`{"type":"message","data":"d"}`, "unreadable no header LOG-HEADER not a session log: expected type \"session\", got \"message\""},
+		{`{"version":0,"id":"s","createdAt":1,"delegationDepth":0}`, "corrupt no header LOG-HEADER header record: expected type \"session\", got nothing"},
+		{`{"typ":"session","version":0,"id":"s","createdAt":1}`, "corrupt no header LOG-HEADER header record: expected type \"session\", got nothing"},
+		{`{"id":"s","cwd":"/a","delegationDepth":0}`, "corrupt no header LOG-HEADER header record: expected type \"session\", got nothing"},
+		{`{"type":"turn/start","seq":"0","time":1,"data":{"turn":1}}`, "corrupt no header LOG-HEADER header record: missing, the first line is an event with seq \"0\""},
 		{`{"turn":1,"step":1,"request":{"messages":[]}}`, "unreadable no header LOG-HEADER not a session log: expected type \"session\", got nothing"},
 		{`{"type":"sess","version":0,"id":"s"}`, "corrupt no header LOG-HEADER header record: expected type \"session\", got \"sess\""},
 		{`{"type":"sess"}` + "\n" + `{"type":"turn/start","seq":0,"time":1,"data":{"turn":1}}`, "corrupt no header LOG-HEADER header record: expected type \"session\", got \"sess\""},
@@ -274,6 +284,15 @@ func TestNoLog(t *testing.T) {
 		{"prose", "# Title\n\ntext\n", "jsonl unreadable LOG-HEADER not a session log: not valid JSON: expected value, got '#'"},
 		{"prose without end", "hello", "jsonl unreadable LOG-HEADER not a session log: not valid JSON: expected value, got 'h'"},
 		{"indented JSON", "{\n  \"name\": 1\n}\n", "jsonl unreadable LOG-HEADER not a session log: not valid JSON: expected key or '}', got end of input"},
+		{"a manifest", `{"name":"x","version":"1.0.0"}`, "jsonl unreadable LOG-HEADER not a session log: expected type \"session\", got nothing"},
+		{"a laid out manifest", "{\n  \"version\": \"1.0.0\",\n  \"id\": \"x\"\n}\n", "jsonl unreadable LOG-HEADER not a session log: not valid JSON: expected key or '}', got end of input"},
+		{"a laid out log", "{\n  \"type\": \"session\",\n  \"version\": 0\n}\n{\n", "jsonl unreadable LOG-HEADER not a session log: not valid JSON: expected key or '}', got end of input"},
+		{"UTF-16", "\xff\xfe{\x00\"\x00", "jsonl unreadable LOG-HEADER not a session log: binary data of no known kind"},
+		{"lines of another program", `{"type":"a","data":1}` + "\n" + `{"type":"b","data":2}` + "\n", "jsonl unreadable LOG-HEADER not a session log: expected type \"session\", got \"a\""},
+		{"a fixture without header", `{"type":"turn/start","data":{"turn":1}}` + "\n" + `{"type":"turn/end","data":{"turn":1}}` + "\n", "jsonl corrupt LOG-HEADER header record: expected type \"session\", got \"turn/start\" LOG-SEQ the event has no seq, expected seq 0"},
+		{"zeros before events", strings.Repeat("\x00", 70000) + "\n" + ev("a", 0) + "\n", "jsonl corrupt LOG-HEADER header record: not valid JSON: expected value, got 0x00"},
+		{"zeros", strings.Repeat("\x00", 70000) + "\n", "jsonl unreadable LOG-HEADER not a session log: binary data of no known kind"},
+		{"two broken lines before events", "x\ny\n" + ev("a", 0) + "\n", "jsonl corrupt LOG-HEADER header record: not valid JSON: expected value, got 'x' LINE-JSON not valid JSON: expected value, got 'y'"},
 		{"half a header", `{"type":"sess`, "jsonl corrupt LOG-HEADER header record: cut after 13 bytes, expected the rest of it and a line feed"},
 		{"broken header before events", "x\n" + ev("a", 0) + "\n", "jsonl corrupt LOG-HEADER header record: not valid JSON: expected value, got 'x'"},
 		{"fixture", `{"type":"session","id":"s"}` + "\n" + `{"type":"turn/start","data":{"turn":1}}` + "\n",
@@ -287,6 +306,15 @@ func TestNoLog(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"name":"x"}`:                    noLogHint,
+		"{\n  \"type\": \"session\"\n}\n": "this is JSON over several lines; a log holds one object a line, and `jq -c .` makes it so again if some program has laid it out",
+		"\xff\xfe{\x00":                   "the file begins like text in UTF-16; if some program converted a log, convert it back to UTF-8 without byte order mark",
+	} {
+		if l, _, _ := read(t, text); len(l.Defects()) != 1 || l.Defects()[0].Hint != want {
+			t.Errorf("%q: %v", text, l.Defects())
 		}
 	}
 	// Events are read even so, when there are any.
@@ -682,5 +710,45 @@ func TestNoAllocation(t *testing.T) {
 	}
 	if a, b := count(fewPacked), count(manyPacked); a != b {
 		t.Errorf("packed: %v allocations for 615 events, %v for 6150", a, b)
+	}
+}
+
+// A header record with one byte changed, lost or added, or one member lost, is a
+// damaged log, or a sound one; never is it said to be no log. It need not have any
+// events behind it, nor a line feed.
+func TestDamagedHeaderIsALog(t *testing.T) {
+	for _, h := range []string{
+		`{"type":"session","version":1,"id":"s-1","createdAt":1750200000000}`,
+		`{"type":"session","version":0,"id":"s-1","createdAt":1750600000000,"cwd":"/srv/app"}`,
+		`{"type":"session","version":0,"id":"kid","createdAt":1755000000000,"cwd":"/srv/app","parentSession":"s-1","seedLength":3,"origin":"subagent","delegationDepth":1,"agentPreset":"minimal"}`,
+		`{"type":"session","version":3,"id":"s","createdAt":1755000000000,"cwd":"/srv/app","isSeeded":false,"delegationDepth":0}`,
+	} {
+		n := 0
+		check := func(damaged string) {
+			n++
+			for _, end := range []string{"", "\n"} {
+				if l, _, _ := read(t, damaged+end); l.Class() == Unreadable {
+					t.Errorf("%q: %v", damaged+end, l.Defects())
+				}
+			}
+		}
+		for i := range h {
+			if i > 0 { // what begins otherwise is not even JSON of this kind
+				check(h[:i] + h[i+1:])
+			}
+			for _, c := range "x\"\x00\x80{},7 " {
+				if i > 0 {
+					check(h[:i] + string(c) + h[i+1:])
+				}
+				check(h[:i] + string(c) + h[i:])
+			}
+		}
+		var keep []string
+		members := strings.Split(h[1:len(h)-1], ",")
+		for i := range members {
+			keep = append(append(keep[:0], members[:i]...), members[i+1:]...)
+			check("{" + strings.Join(keep, ",") + "}")
+		}
+		t.Logf("%d damaged headers", n)
 	}
 }

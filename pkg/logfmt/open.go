@@ -375,8 +375,14 @@ func openInput(in *input) (*Log, error) {
 
 // openPlain opens plain JSONL.
 func openPlain(l *Log, in *input) error {
-	if notText(in.head) {
-		l.refuse(Unreadable, RuleHeader, "not a session log: binary data of no known kind", "")
+	if log, err := logBehind(in); err != nil {
+		return err
+	} else if !log {
+		hint := noLogHint
+		if bytes.HasPrefix(in.head, []byte("\xff\xfe")) || bytes.HasPrefix(in.head, []byte("\xfe\xff")) {
+			hint = "the file begins like text in UTF-16; if some program converted a log, convert it back to UTF-8 without byte order mark"
+		}
+		l.refuse(Unreadable, RuleHeader, "not a session log: binary data of no known kind", hint)
 		return nil
 	}
 	if in.file != nil {
@@ -432,13 +438,13 @@ func (l *Log) openLines(src *lineSource) error {
 			msg = "header record: no line feed behind it"
 		}
 		at := int64(len(line))
-		if d != nil && !headerish(line, true) {
+		if d != nil && (d.Err == nil || !headerish(line, true)) {
 			if d.Class == Unsupported {
 				l.opening, l.stop = []*Defect{d}, true
 				return nil
 			}
 			if d.Err != nil || otherJSON(line) {
-				l.refuse(Unreadable, RuleHeader, "not a session log: "+strings.TrimPrefix(d.Message, "header record: "), "")
+				l.refuse(Unreadable, RuleHeader, "not a session log: "+strings.TrimPrefix(d.Message, "header record: "), noLogHint)
 				l.opening[0].Pos, l.opening[0].At = pos, d.At
 				return nil
 			}
@@ -466,10 +472,13 @@ func (l *Log) openLines(src *lineSource) error {
 		}
 	case d != nil && d.Class == Unsupported && (h == nil || h.Fault&HeaderRetired == 0):
 		l.stop = true
-	case d != nil && (d.Err != nil && !headerish(line, false) || otherJSON(line)) && !(more && (looksLikeRecord(second) || isProjected(second))):
+	case d != nil && (d.Err != nil && !headerish(line, false) || otherJSON(line)) && !recordsIn(src.lines.ahead()):
 		d.Class = Unreadable
 		d.Message = "not a session log: " + strings.TrimPrefix(d.Message, "header record: ")
-		d.Hint = ""
+		d.Hint = noLogHint
+		if t := bytes.TrimSpace(line); more && len(t) == 1 && (t[0] == '{' || t[0] == '[') {
+			d.Hint = "this is JSON over several lines; a log holds one object a line, and `jq -c .` makes it so again if some program has laid it out"
+		}
 		l.stop = true
 	case h == nil && d.Class == Corrupt && looksLikeRecord(line):
 		l.headless, src.again = true, true
@@ -502,6 +511,26 @@ func (l *Log) refuse(class Class, rule, message, hint string) {
 	l.stop = true
 }
 
+// damagedStart is how far a log is looked for behind bytes that are no text: a few
+// blocks of a disk that were never written.
+const damagedStart = 1 << 20
+
+// logBehind reports whether a text may be a log. One that begins with bytes that
+// are no text is when its header or records of it stand behind them.
+func logBehind(in *input) (bool, error) {
+	if !notText(in.head) {
+		return true, nil
+	}
+	head := make([]byte, damagedStart)
+	n, err := io.ReadFull(in.r, head)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return false, err
+	}
+	head = head[:n]
+	in.r = io.MultiReader(bytes.NewReader(head), in.r)
+	return headerish(head, false) || recordsIn(head), nil
+}
+
 // notText reports whether bytes cannot be the start of any log: they hold a NUL
 // and do not begin like JSON.
 func notText(head []byte) bool {
@@ -509,29 +538,104 @@ func notText(head []byte) bool {
 	return len(t) > 0 && t[0] != '{' && bytes.IndexByte(t, 0) >= 0
 }
 
-// headerish reports whether a line that is no header at least starts like one;
-// when it is cut, whether it may have become one.
+// noLogHint says what a log looks like to whoever named something else.
+const noLogHint = `a log is a text whose first line is its header record, {"type":"session",...}; name one, or a session database or an export`
+
+// headerish reports whether a line that is no JSON at least starts like a header,
+// or holds most of the members of one; when it is cut, whether it may have become
+// one.
 func headerish(line []byte, cut bool) bool {
 	const start = `{"type":"session"`
 	if n := min(len(line), len(start)); cut && n > 0 && string(line[:n]) == start[:n] {
 		return true
 	}
-	return bytes.Contains(line, []byte(`"type":"session"`))
+	if bytes.Contains(line, []byte(`"type":"session"`)) {
+		return true
+	}
+	n := 0
+	for _, key := range [...]string{`"version":`, `"id":`, `"createdAt":`, `"cwd":"`, `"parentSession":"`, `"seedLength":`, `"isSeeded":`, `"delegationDepth":`, `"agentPreset":"`} {
+		if bytes.Contains(line, []byte(key)) {
+			n++
+		}
+	}
+	return n >= 3
 }
 
-// otherJSON reports whether a line is JSON that has nothing of a header record or
-// of an event: a recording of requests, say, or the output of a program.
+// otherJSON reports whether a line is JSON and neither a header record nor an
+// event with one or two members damaged: a recording of requests, say, or the
+// manifest of a package. That a header is one shows in members of the right kind,
+// among them one that only logs have or the number of a generation; it has more of
+// these than of others. What stands behind the line is for the caller to look at.
 func otherJSON(line []byte) bool {
 	canon, _, err := jsjson.Stringify(line)
 	if err != nil {
 		return false
 	}
-	for _, key := range [...]string{"version", "id", "createdAt", "cwd", "delegationDepth", "seq", "seq0", "data"} {
-		if jsjson.Get(canon, key) != nil {
-			return false
+	if canon[0] != '{' {
+		return true
+	}
+	known, other, own, event := 0, 0, false, 0
+	is := func(ours, ok bool) {
+		if ok {
+			known++
+			own = own || ours
+		} else {
+			other++
 		}
 	}
-	return !jsjson.StrEq(jsjson.Get(canon, "type"), "session")
+	for k, v := range jsjson.Members(canon) {
+		kind := jsjson.KindOf(v)
+		switch key, _ := jsjson.Str(k); key {
+		case "type":
+			if jsjson.StrEq(v, "session") {
+				return false
+			}
+			if kind == jsjson.String {
+				event++
+			}
+		case "version":
+			n, ok := safeInt(v)
+			is(ok && GenerationOf(n) != nil, kind == jsjson.Number)
+		case "id":
+			is(false, kind == jsjson.String)
+		case "createdAt":
+			is(false, kind == jsjson.Number)
+		case "cwd":
+			is(false, kind == jsjson.String)
+		case "parentSession", "agentPreset", "origin":
+			is(true, kind == jsjson.String)
+		case "seedLength", "delegationDepth":
+			is(true, kind == jsjson.Number)
+		case "isSeeded":
+			is(true, kind == jsjson.Bool)
+		case "seq", "time", "seq0", "time0":
+			if kind == jsjson.Number {
+				event++
+			}
+		case "data":
+			event++
+		default:
+			other++
+		}
+	}
+	return event < 3 && !(known >= 2 && own && other < known)
+}
+
+// recordsIn reports whether some line of a text is a record of a log, also of a
+// projected one. It looks at whole lines, and no further than a damaged start may
+// reach.
+func recordsIn(text []byte) bool {
+	for range 32 {
+		line, rest, found := bytes.Cut(text, []byte{'\n'})
+		if !found {
+			return false
+		}
+		if looksLikeRecord(line) || isProjected(line) && bytes.IndexByte(line[:min(len(line), 60)], '/') >= 0 {
+			return true
+		}
+		text = rest
+	}
+	return false
 }
 
 // looksLikeRecord reports whether a line reads as an event or a packed row.
