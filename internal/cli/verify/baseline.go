@@ -15,8 +15,10 @@ import (
 // baselineMost is how many findings of one rule and log a baseline deals with.
 const baselineMost = 100_000
 
-// accepted is a baseline in use: how many findings of each key it still accepts.
-type accepted struct{ left map[string]int64 }
+// accepted is a baseline in use: how many findings of each key it accepts in one
+// judgement. A log that is judged twice, because two arguments lead to it, has no new
+// findings by that; and which parts of a run meet it does not matter.
+type accepted struct{ known map[string]int64 }
 
 func readBaseline(path string) (*accepted, error) {
 	f, err := os.Open(path)
@@ -30,7 +32,7 @@ func readBaseline(path string) (*accepted, error) {
 	}
 	k := &accepted{map[string]int64{}}
 	for _, e := range b.Findings {
-		k.left[e.Key.String()] += e.Count
+		k.known[e.Key.String()] += e.Count
 	}
 	return k, nil
 }
@@ -39,12 +41,13 @@ func readBaseline(path string) (*accepted, error) {
 // what is known is no less true. That a file cannot be read is never known.
 func (k *accepted) accept(r *report.Result) {
 	var n report.Known
+	used := map[string]int64{}
 	r.Findings = slices.DeleteFunc(r.Findings, func(f report.Finding) bool {
 		key := r.Key(&f).String()
-		if k.left[key] == 0 || f.Rule == logfmt.RuleRead {
+		if used[key] >= k.known[key] || f.Rule == logfmt.RuleRead {
 			return false
 		}
-		k.left[key]--
+		used[key]++
 		switch f.Severity {
 		case "error":
 			n.Errors++
@@ -93,17 +96,19 @@ type gathering struct {
 }
 
 func (g *gathering) add(r *report.Result) {
+	count := map[string]int64{} // in this judgement of the log, which may not be the only one
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		if f.Severity == "note" && f.Rule != openRule || f.Rule == logfmt.RuleRead {
 			continue
 		}
 		key := r.Key(f)
-		if e := g.entries[key.String()]; e != nil {
-			e.Count++
-			continue
+		id := key.String()
+		if g.entries[id] == nil {
+			g.entries[id] = &report.KnownEntry{Key: key}
 		}
-		g.entries[key.String()] = &report.KnownEntry{Key: key, Count: 1}
+		count[id]++
+		g.entries[id].Count = max(g.entries[id].Count, count[id])
 	}
 	for _, o := range r.Omitted {
 		g.beyond += o.Count

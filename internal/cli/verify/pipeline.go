@@ -201,7 +201,7 @@ func (w *walk) one(log *logfmt.Log, err error, emit func(outcome) bool) bool {
 		if w.mine(w.key(res.Path, "")) {
 			o.res = w.convert(res, nil)
 		}
-	case w.mine(w.key(log.Path, log.Session)):
+	case w.mine(w.logKey(log)):
 		o.res, o.err = w.judge(w.ctx, log, w.ahead && !w.dir)
 	}
 	return emit(o)
@@ -305,6 +305,15 @@ func (w *walk) key(path, session string) string {
 		}
 	}
 	return name + "\x00" + session
+}
+
+// logKey is the key of a log. What is to be said about an archive depends on all
+// logs in it, so they are not parted.
+func (w *walk) logKey(log *logfmt.Log) string {
+	if log.Archive != nil {
+		return w.key(log.Archive.Path, "")
+	}
+	return w.key(log.Path, log.Session)
 }
 
 // mine reports whether a key falls into the shard of this run.
