@@ -234,7 +234,7 @@ func (r *Rule) firstGeneration() int64 {
 }
 
 // notShared are rules of generation 0 about its own eras.
-var notShared = []string{"LOG-TYPE", "LOG-REFUSED"}
+var notShared = []string{"LOG-TYPE", "LOG-REFUSED", "EVT-RETIRED"}
 
 // generationOf returns the generation of a log, nil for generation 0.
 func generationOf(h *logfmt.Header) *generation {
