@@ -17,7 +17,8 @@ type GenerationPair struct {
 	Same       bool                  `json:"same"`
 	Events     int64                 `json:"events"`    // of the older log
 	Carried    int64                 `json:"carried"`   // what a migration makes of them
-	Since      int64                 `json:"since"`     // events of the newer log behind these
+	Listed     int64                 `json:"listed"`    // children that the migration listed behind these
+	Since      int64                 `json:"since"`     // events of the newer log behind all these
 	Differing  int64                 `json:"differing"` // of the carried ones
 	Chunks     bool                  `json:"chunks"`    // chunks and their times are the same
 	First      *GenerationDifference `json:"first,omitempty"`
@@ -59,6 +60,12 @@ func WriteGenerations(out io.Writer, asJSON bool, o DiffOptions, pairs []Generat
 			fmt.Fprintf(&b, "%s: the events are the same, the chunks that the model sent, or their times, are others", o.Palette.Warn("differ"))
 		default:
 			fmt.Fprintf(&b, "%s: %d of %s that a migration makes of A are others in B, or not there", o.Palette.Warn("differ"), p.Differing, count(p.Carried, "event"))
+		}
+		switch {
+		case p.Listed == 1:
+			b.WriteString("; a child was listed")
+		case p.Listed > 1:
+			fmt.Fprintf(&b, "; %d children were listed", p.Listed)
 		}
 		fmt.Fprintf(&b, "; %s came since", count(p.Since, "event"))
 		if p.Unverified {

@@ -27,8 +27,9 @@
 // # What is not known
 //
 // The step to generation 4 was never run with the harness's own code: its verdict
-// is unverified. Its completion of the list of children, which takes their logs, is
-// left out.
+// is unverified. That step ends with a list of the session's children, for which it
+// reads their logs. The list is left out of what comes out here; Follow tells it from
+// what came later.
 package migrate
 
 import (

@@ -20,7 +20,8 @@ type Succession struct {
 	From, To int64
 	Events   int64 // of the older log
 	Carried  int64 // what the migration makes of them
-	Since    int64 // events of the newer log behind them
+	Listed   int64 // children that the migration listed behind them
+	Since    int64 // events of the newer log behind these
 	// Refusal is set when no migration takes the older log: then the newer one
 	// cannot have come from it, and nothing is compared.
 	Refusal   *Result
@@ -61,6 +62,7 @@ func Follow(ctx context.Context, older, newer *logfmt.Log) (*Succession, error) 
 		}
 	}
 	header := true
+	last := int64(0) // time of the last carried event
 	res, err := run(ctx, older, s.To, func(gen int64, line []byte) {
 		if gen != s.To {
 			return
@@ -70,6 +72,7 @@ func Follow(ctx context.Context, older, newer *logfmt.Log) (*Succession, error) 
 			return
 		}
 		s.Carried++
+		last, _ = jsjson.SafeInt(jsjson.Get(line, "time"))
 		want, _, err := jsjson.Stringify(bytes.TrimSuffix(line, []byte{'\n'}))
 		if err != nil {
 			return // written here
@@ -89,7 +92,13 @@ func Follow(ctx context.Context, older, newer *logfmt.Log) (*Succession, error) 
 	if err != nil {
 		return nil, err
 	}
-	for event() != nil {
+	list := s.To >= 4 && s.From < 4
+	var child child
+	for e := event(); e != nil; e = event() {
+		if list = list && child.follows(e, last); list {
+			s.Listed++
+			continue
+		}
 		s.Since++
 	}
 	if !res.Accepted {
@@ -108,6 +117,27 @@ func Follow(ctx context.Context, older, newer *logfmt.Log) (*Succession, error) 
 	}
 	s.Chunks = bytes.Equal(old.h.Sum(nil), chunks.h.Sum(nil))
 	return s, nil
+}
+
+// child is the last child that a migration listed. The step to generation 4 ends with
+// the children that were not listed before, in order of their creation, all with the
+// time of the last event (FORMATS §7.5). Which children there are is in their logs,
+// so what is listed is taken as it stands.
+type child struct {
+	created int64
+	id      string
+}
+
+func (c *child) follows(e *logfmt.Event, last int64) bool {
+	version, ok := jsjson.SafeInt(jsjson.Get(e.Data, "version"))
+	created, dated := jsjson.SafeInt(jsjson.Get(e.Data, "childCreatedAt"))
+	id, named := jsjson.Str(jsjson.Get(e.Data, "childId"))
+	if e.Type != logfmt.TypeSubagentCatalog || e.Time != last || !ok || version > 1 || !dated || !named ||
+		created < c.created || created == c.created && id <= c.id {
+		return false
+	}
+	*c = child{created, id}
+	return true
 }
 
 // chunkSum is a digest of chunks and their times, whether they are events or

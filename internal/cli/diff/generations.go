@@ -106,7 +106,7 @@ func follow(c *cli.Call, older, newer string) (*report.GenerationPair, error) {
 		return nil, err
 	}
 	p.From, p.To, p.Same = s.From, s.To, s.Same()
-	p.Events, p.Carried, p.Since, p.Differing, p.Chunks = s.Events, s.Carried, s.Since, s.Differing, s.Chunks
+	p.Events, p.Carried, p.Listed, p.Since, p.Differing, p.Chunks = s.Events, s.Carried, s.Listed, s.Since, s.Differing, s.Chunks
 	if r := s.Refusal; r != nil {
 		p.Note = report.Text("no migration takes the older log: " + r.Stage + " refuses it: " + r.Rule + ": " + r.Message)
 	}
