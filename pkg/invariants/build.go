@@ -42,6 +42,7 @@ const (
 	buildBranch       Build = 6_17_15_01 // first branch builds with optional markers
 	buildSeedLength   Build = 6_23_23_39
 	buildTodo         Build = 6_29_21_46
+	buildMeta         Build = 7_03_00_00 // of which the day is known
 	buildNoNegZero    Build = 7_13_14_10
 	buildClosedEnv    Build = 7_14_10_52
 	buildProvider     Build = 7_17_22_21
@@ -295,6 +296,9 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 			narrow(buildProvider, buildMessages)
 		case jsjson.Get(d, "content") != nil:
 			narrow(0, buildProvider)
+			if jsjson.Get(d, "usage") != nil {
+				narrow(eraStart[fold.E1], 0) // before, it came in an event of its own
+			}
 		}
 		if len(e.Sources) == 2 { // "[]"
 			narrow(buildEmptySources, 0)
@@ -304,6 +308,9 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 			narrow(buildMessages, 0)
 		} else if jsjson.Get(d, "callId") != nil {
 			narrow(0, buildMessages)
+			if jsjson.Get(d, "meta") != nil {
+				narrow(buildMeta, 0)
+			}
 		}
 	case "steering/message":
 		if jsjson.Get(d, "message") != nil {
