@@ -332,6 +332,18 @@ func TestVerifyReader(t *testing.T) {
 		{`{"schema":"dsh-audit/verify/1","results":[],"summary":{"logs":1}}`, `not a report of dsh-verify --format json: byte 65: the summary counts 1 results, the report holds 0`},
 		{`{"schema":"dsh-audit/verify/1","results":[],"rules":[]}`, `not a report of dsh-verify --format json: byte 55: expected the member "summary"`},
 		{`{"schema":"dsh-audit/verify/1","results":[],"summary":{}} {}`, `not a report of dsh-verify --format json: byte 59: expected the end of the file`},
+		{`{"schema":"dsh-audit/verify/1","results":[{"verdict":"ok","findings":[{"rule":"A\u001b[2J","severity":"note"}]}`,
+			`not a report of dsh-verify --format json: byte 111: "A\x1b[2J" is not the id of a rule`},
+		{`{"schema":"dsh-audit/verify/1","results":[{"verdict":"ok","findings":[{"rule":"A","severity":"\n::error::"}]}`,
+			`not a report of dsh-verify --format json: byte 109: unknown severity "\n::error::"`},
+		{`{"schema":"dsh-audit/verify/1","results":[{"verdict":"ok","omitted":[{"rule":""}]}`,
+			`not a report of dsh-verify --format json: byte 82: "" is not the id of a rule`},
+		{`{"schema":"dsh-audit/verify/1","results":[{"verdict":"ok","damage":{"kind":"\u001b"}}`,
+			`not a report of dsh-verify --format json: byte 85: unknown kind of damage "\x1b"`},
+		{`{"schema":"dsh-audit/verify/1","results":[{"verdict":"ok","migration":{"stage":"\u001b"}}`,
+			`not a report of dsh-verify --format json: byte 89: unknown stage or rule of a migration "\x1b"`},
+		{`{"schema":"dsh-audit/verify/1","results":[],"summary":{"notRun":["\u001b"]}}`,
+			`not a report of dsh-verify --format json: byte 77: "\x1b" is not the id of a rule`},
 	} {
 		if err := readAll([]byte(c.doc)); err == nil || err.Error() != c.want {
 			t.Errorf("%s:\n got %v\nwant %s", c.doc, err, c.want)

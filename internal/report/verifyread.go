@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/dsh-audit/dsh-audit/internal/ui"
 )
 
 // A VerifyReader reads a report of NewVerifyJSON, one result at a time.
@@ -107,6 +109,9 @@ func (v *VerifyReader) next() (*Result, error) {
 		if meanings[r.Verdict] == "" {
 			return nil, fmt.Errorf("unknown verdict %q", r.Verdict)
 		}
+		if err := r.words(); err != nil {
+			return nil, err
+		}
 		v.total++
 		return r, nil
 	}
@@ -144,7 +149,61 @@ func (v *VerifyReader) next() (*Result, error) {
 		v.sum = nil
 		return nil, errors.New("expected the end of the file")
 	}
+	for _, id := range sum.NotRun {
+		if !isRule(id) {
+			v.sum = nil
+			return nil, fmt.Errorf("%q is not the id of a rule", id)
+		}
+	}
 	return nil, io.EOF
+}
+
+// words checks what reports print as it is: a report that is read may come from
+// anywhere, and only texts are made safe when they are printed.
+func (r *Result) words() error {
+	rules := []string{}
+	for i := range r.Findings {
+		switch r.Findings[i].Severity {
+		case "error", "warning", "note":
+		default:
+			return fmt.Errorf("unknown severity %q", r.Findings[i].Severity)
+		}
+		rules = append(rules, r.Findings[i].Rule)
+	}
+	for _, o := range r.Omitted {
+		rules = append(rules, o.Rule)
+	}
+	if d := r.Damage; d != nil {
+		if d.Kind != "torn" && d.Kind != "corrupt" {
+			return fmt.Errorf("unknown kind of damage %q", d.Kind)
+		}
+		rules = append(rules, d.Rule)
+	}
+	if m := r.Migration; m != nil {
+		for _, word := range []string{m.To, m.Stage, m.Rule} {
+			if ui.Escape(word) != word {
+				return fmt.Errorf("unknown stage or rule of a migration %q", word)
+			}
+		}
+	}
+	for _, id := range rules {
+		if !isRule(id) {
+			return fmt.Errorf("%q is not the id of a rule", id)
+		}
+	}
+	return nil
+}
+
+// isRule reports whether a string can be the id of a rule, of this version or of
+// another.
+func isRule(id string) bool {
+	for i := range len(id) {
+		c := id[i]
+		if !('A' <= c && c <= 'Z' || i > 0 && (c == '-' || '0' <= c && c <= '9')) {
+			return false
+		}
+	}
+	return id != ""
 }
 
 // BaselineSchema names the format of baselines.
