@@ -343,7 +343,7 @@ func TestVerifyReader(t *testing.T) {
 		{`{"schema":"dsh-audit/verify/1","results":[{"verdict":"ok","migration":{"stage":"\u001b"}}`,
 			`not a report of dsh-verify --format json: byte 89: unknown stage or rule of a migration "\x1b"`},
 		{`{"schema":"dsh-audit/verify/1","results":[],"summary":{"notRun":["\u001b"]}}`,
-			`not a report of dsh-verify --format json: byte 77: "\x1b" is not the id of a rule`},
+			`not a report of dsh-verify --format json: byte 76: "\x1b" is not the id of a rule`},
 	} {
 		if err := readAll([]byte(c.doc)); err == nil || err.Error() != c.want {
 			t.Errorf("%s:\n got %v\nwant %s", c.doc, err, c.want)
