@@ -82,10 +82,12 @@ func (l *Log) EventsAhead(each func(*Event)) iter.Seq2[*Event, *Defect] {
 	}
 }
 
+// Handing over a batch wakes a goroutine, which takes as long as reading a few
+// hundred events.
 const (
 	batches    = 4
-	batchItems = 256
-	batchBytes = 256 << 10
+	batchItems = 2048
+	batchBytes = 512 << 10
 )
 
 // A batch is a row of events that own their bytes.
