@@ -109,10 +109,23 @@ func (s *shaper) due(p *part) bool {
 }
 
 func (s *shaper) parts(obj []byte, parts []part) {
+	// All members in one pass: texts are long, and a walk goes through them.
+	var keys [16]string
+	var values [len(keys)][]byte
+	n := min(len(parts), len(keys))
+	for i := range n {
+		keys[i] = parts[i].key
+	}
+	jsjson.Fields(obj, values[:n], keys[:n])
 	hard := s.hard
 	for i := range parts {
 		p := &parts[i]
-		v := jsjson.Get(obj, p.key)
+		var v []byte
+		if i < n {
+			v = values[i]
+		} else {
+			v = jsjson.Get(obj, p.key)
+		}
 		if v == nil && !s.due(p) {
 			continue
 		}
