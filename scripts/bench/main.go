@@ -1,19 +1,22 @@
 // Command bench measures dsh-verify as a whole command against programs that only
-// read, hash or decode the same bytes, in the same run.
+// read, hash, decode or parse the same bytes, in the same run.
 //
-//	go run ./scripts/bench [-runs N] [-size BYTES] [-linear] [CORPUS]
+//	go run ./scripts/bench [-runs N] [-size BYTES] [-root N] [-linear] [-huge BYTES] [CORPUS]
 //
-// The input is CORPUS/big/20mb, with CORPUS from the command line or DSH_CORPUS;
-// without it, a log of -size bytes that scripts/biglog writes. Commands take turns,
-// so that a machine that slows down slows all of them. Every figure is a median of
-// the processor time (user and system) that the operating system charged to the
-// process: on a busy machine it moves less than the time on the clock. Ratios are
-// taken run by run against sha256sum of the plain log. A baseline whose program is
-// not installed is left out. MB are 10^6 bytes of the plain text of the log,
-// whatever its form; memory is the peak of the resident set.
+// The inputs are big/20mb and big/200mb of CORPUS, from the command line or
+// DSH_CORPUS; without it, a log of -size bytes that scripts/biglog writes. Commands
+// take turns, so that a machine that slows down slows all of them. Every figure is a
+// median: of the processor time (user and system) that the operating system charged
+// to the process, and of the time on the clock. On a busy machine the first moves
+// less. Ratios are of processor time, taken run by run against sha256sum of the plain
+// log. "one processor" is a run with --jobs 1 and GOMAXPROCS=1, the others are as a
+// user starts them. A baseline whose program is not installed is left out. MB are
+// 10^6 bytes of the plain text of the log, whatever its form; memory is the peak of
+// the resident set.
 //
-// With -linear, logs of three sizes follow, and the exponent of time against size:
-// 1 is linear.
+// -root N judges a root of N sessions that scripts/genroot writes, on one processor
+// and on all. With -linear, logs of three sizes follow, and the exponent of time
+// against size: 1 is linear. -huge BYTES adds a log of that size, for the memory.
 //
 // Unix only: elsewhere the peak of memory is not known.
 package main
@@ -39,10 +42,13 @@ import (
 func main() {
 	runs := flag.Int("runs", 5, "counted runs of each command, after one that is not")
 	size := flag.Int64("size", 20_000_000, "bytes of the log that is written when there is no corpus")
+	root := flag.Int("root", 0, "sessions of a root to judge on one processor and on all")
 	linear := flag.Bool("linear", false, "measure growth as well")
+	huge := flag.Int64("huge", 0, "bytes of one more log, for its memory")
 	reader := flag.String("read", "", "")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: bench [-runs N] [-size BYTES] [-linear] [CORPUS]")
+		fmt.Fprintln(os.Stderr, "usage: bench [-runs N] [-size BYTES] [-root N] [-linear] [-huge BYTES] [CORPUS]")
+		flag.PrintDefaults()
 	}
 	flag.Parse()
 	if *reader != "" {
@@ -60,7 +66,7 @@ func main() {
 	if flag.NArg() > 0 {
 		corpus = flag.Arg(0)
 	}
-	err = b.all(corpus, *size, *linear)
+	err = b.all(corpus, *size, *root, *linear, *huge)
 	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
 		fail(err)
 	}
@@ -93,56 +99,107 @@ type bench struct {
 	runs int
 	dir  string
 	out  io.Writer
+
+	verify, replay, biglog, genroot string // programs
 }
 
 // A job is one command and what it cost.
 type job struct {
-	name string
-	args []string
-	cpu  []float64 // seconds, by run
-	peak int64     // bytes
+	name  string
+	args  []string
+	env   []string
+	cpu   []float64 // seconds, by run
+	clock []float64 // likewise
+	peak  int64     // bytes
 }
 
-func (b *bench) all(corpus string, size int64, linear bool) error {
-	tool := func(pkg string) (string, error) {
-		bin := filepath.Join(b.dir, filepath.Base(pkg))
-		cmd := exec.Command("go", "build", "-o", bin, pkg)
-		cmd.Stderr = os.Stderr
-		return bin, cmd.Run()
-	}
-	verify, err := tool("./cmd/dsh-verify")
-	if err != nil {
-		return err
-	}
-	replay, err := tool("./cmd/dsh-replay")
-	if err != nil {
-		return err
-	}
-	biglog, err := tool("./scripts/biglog")
-	if err != nil {
-		return err
+func (b *bench) all(corpus string, size int64, root int, linear bool, huge int64) error {
+	for bin, pkg := range map[*string]string{
+		&b.verify: "./cmd/dsh-verify", &b.replay: "./cmd/dsh-replay", &b.biglog: "./scripts/biglog", &b.genroot: "./scripts/genroot",
+	} {
+		*bin = filepath.Join(b.dir, filepath.Base(pkg))
+		if err := command("go", "build", "-o", *bin, pkg); err != nil {
+			return err
+		}
 	}
 	b.machine()
-
-	in := filepath.Join(corpus, "big", "20mb")
-	if st, err := os.Stat(filepath.Join(in, "session.jsonl")); corpus == "" || err != nil {
-		in = b.dir
+	logs := 0
+	for _, name := range []string{"20mb", "200mb"} {
+		in, err := b.fromCorpus(filepath.Join(corpus, "big", name))
+		if err != nil {
+			return err
+		}
+		if corpus == "" || in == "" {
+			continue
+		}
+		logs++
+		fmt.Fprintf(b.out, "\nlog: the corpus, big/%s\n", name)
+		if err := b.compare(in); err != nil {
+			return err
+		}
+	}
+	if logs == 0 {
 		for form, name := range forms {
-			if err := exec.Command(biglog, "-bytes", fmt.Sprint(size), "-form", form, "-o", filepath.Join(in, name)).Run(); err != nil {
-				return fmt.Errorf("biglog: %w", err)
+			if err := command(b.biglog, "-bytes", fmt.Sprint(size), "-form", form, "-o", filepath.Join(b.dir, name)); err != nil {
+				return err
 			}
 		}
-		fmt.Fprintf(b.out, "log: scripts/biglog -bytes %d\n", size)
-	} else {
-		fmt.Fprintf(b.out, "log: the corpus, big/20mb, %d bytes\n", st.Size())
+		fmt.Fprintf(b.out, "\nlog: scripts/biglog -bytes %d\n", size)
+		if err := b.compare(b.dir); err != nil {
+			return err
+		}
 	}
-	if err := b.compare(in, verify, replay); err != nil {
-		return err
+	if root > 0 {
+		if err := b.root(root); err != nil {
+			return err
+		}
 	}
 	if linear {
-		return b.growth(biglog, verify)
+		if err := b.growth(); err != nil {
+			return err
+		}
+	}
+	if huge > 0 {
+		return b.huge(huge)
 	}
 	return nil
+}
+
+// command runs a program that is to succeed.
+func command(name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(name), err)
+	}
+	return nil
+}
+
+// fromCorpus returns a directory with all forms of a log of the corpus, of which the
+// corpus need only have the Zstandard one; "" when it does not.
+func (b *bench) fromCorpus(dir string) (string, error) {
+	zstd := filepath.Join(dir, forms["zstd"])
+	if _, err := os.Stat(zstd); err != nil {
+		return "", nil
+	}
+	missing := false
+	for _, name := range forms {
+		_, err := os.Stat(filepath.Join(dir, name))
+		missing = missing || err != nil
+	}
+	if !missing {
+		return dir, nil
+	}
+	to := filepath.Join(b.dir, filepath.Base(dir))
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return "", err
+	}
+	for form, name := range forms {
+		if err := command(b.replay, "export", "--to", form, "-o", filepath.Join(to, name), zstd); err != nil {
+			return "", err
+		}
+	}
+	return to, nil
 }
 
 var forms = map[string]string{
@@ -162,7 +219,19 @@ func (b *bench) machine() {
 	fmt.Fprintf(b.out, "machine: %s/%s, %d processors%s, %s\n", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), model, runtime.Version())
 }
 
-func (b *bench) compare(in, verify, replay string) error {
+// onOne makes a job run on one processor.
+func onOne(j *job) *job {
+	j.name += ", one processor"
+	j.args = slices.Insert(j.args, 1, "--jobs", "1")
+	j.env = append(os.Environ(), "GOMAXPROCS=1")
+	return j
+}
+
+// parse is what a reader in JavaScript does at the least.
+const parse = `const fs=require("fs"),rl=require("readline");let n=0;` +
+	`rl.createInterface({input:fs.createReadStream(process.argv[1])}).on("line",l=>{n+=Object.keys(JSON.parse(l)).length})`
+
+func (b *bench) compare(in string) error {
 	file := func(form string) string { return filepath.Join(in, forms[form]) }
 	self, err := os.Executable()
 	if err != nil {
@@ -174,13 +243,17 @@ func (b *bench) compare(in, verify, replay string) error {
 		{name: "wc -l, plain", args: []string{"wc", "-l", plain}},
 		{name: "jq -c .type, plain", args: []string{"jq", "-c", ".type", plain}},
 		{name: "encoding/json, plain", args: []string{self, "-read", plain}},
+		{name: "node JSON.parse by line, plain", args: []string{"node", "-e", parse, plain}},
 		{name: "zstd -dc, zstd", args: []string{"zstd", "-dc", file("zstd")}},
 		{name: "sqlite3 .dump, sqlite", args: []string{"sqlite3", "-readonly", file("sqlite"), ".dump"}},
 	}
 	for _, form := range []string{"plain", "packed", "zstd", "sqlite"} {
-		jobs = append(jobs, &job{name: "dsh-verify, " + form, args: []string{verify, "--jobs", "1", file(form)}})
+		jobs = append(jobs, onOne(&job{name: "dsh-verify, " + form, args: []string{b.verify, file(form)}}))
 	}
-	jobs = append(jobs, &job{name: "dsh-replay requests, plain", args: []string{replay, "requests", plain}})
+	for _, form := range []string{"plain", "packed", "zstd", "sqlite"} {
+		jobs = append(jobs, &job{name: "dsh-verify, " + form, args: []string{b.verify, file(form)}})
+	}
+	jobs = append(jobs, &job{name: "dsh-replay requests, plain", args: []string{b.replay, "requests", plain}})
 	if jobs, err = b.measure(jobs); err != nil {
 		return err
 	}
@@ -192,7 +265,7 @@ func (b *bench) compare(in, verify, replay string) error {
 	if jobs[0].args[0] == "sha256sum" {
 		base = jobs[0].cpu
 	}
-	fmt.Fprintf(b.out, "\n| command | processor s | MB/s | × sha256sum | peak MB |\n|---|--:|--:|--:|--:|\n")
+	fmt.Fprintf(b.out, "\n| command | processor s | clock s | MB/s by the clock | × sha256sum | peak MB |\n|---|--:|--:|--:|--:|--:|\n")
 	for _, j := range jobs {
 		ratio := "-"
 		if base != nil {
@@ -202,10 +275,51 @@ func (b *bench) compare(in, verify, replay string) error {
 			}
 			ratio = fmt.Sprintf("%.2f", median(rs))
 		}
-		m := median(j.cpu)
-		fmt.Fprintf(b.out, "| %s | %.3f | %.0f | %s | %.0f |\n", j.name, m, float64(st.Size())/1e6/m, ratio, float64(j.peak)/1e6)
+		m := median(j.clock)
+		fmt.Fprintf(b.out, "| %s | %.3f | %.3f | %.0f | %s | %.0f |\n", j.name, median(j.cpu), m, float64(st.Size())/1e6/m, ratio, float64(j.peak)/1e6)
 	}
 	return nil
+}
+
+// root judges many sessions, on one processor and on all.
+func (b *bench) root(sessions int) error {
+	dir := filepath.Join(b.dir, "root")
+	if err := command(b.genroot, "-n", fmt.Sprint(sessions), "-damaged", "0", dir); err != nil {
+		return err
+	}
+	one := onOne(&job{name: "dsh-verify, root", args: []string{b.verify, dir}})
+	all := &job{name: "dsh-verify, root", args: []string{b.verify, dir}}
+	jobs, err := b.measure([]*job{one, all})
+	if err != nil {
+		return err
+	}
+	if len(jobs) != 2 {
+		return errors.New("the root was not judged")
+	}
+	fmt.Fprintf(b.out, "\n| a root of %d sessions | processor s | clock s | peak MB |\n|---|--:|--:|--:|\n", sessions)
+	for _, j := range jobs {
+		fmt.Fprintf(b.out, "| %s | %.2f | %.2f | %.0f |\n", j.name, median(j.cpu), median(j.clock), float64(j.peak)/1e6)
+	}
+	rs := make([]float64, b.runs)
+	for i := range rs {
+		rs[i] = one.clock[i] / all.clock[i]
+	}
+	fmt.Fprintf(b.out, "\n%d processors are %.2f times as fast as one\n", runtime.NumCPU(), median(rs))
+	return nil
+}
+
+// huge judges one log, once, for the memory it takes.
+func (b *bench) huge(size int64) error {
+	path := filepath.Join(b.dir, "huge.jsonl")
+	if err := command(b.biglog, "-bytes", fmt.Sprint(size), "-o", path); err != nil {
+		return err
+	}
+	j := &job{name: "dsh-verify", args: []string{b.verify, path}}
+	if err := j.run(); err != nil {
+		return err
+	}
+	fmt.Fprintf(b.out, "\na log of %d MB, once: %.2f s of processor, %.2f s on the clock, peak %.0f MB\n", size/1e6, j.cpu[0], j.clock[0], float64(j.peak)/1e6)
+	return os.Remove(path)
 }
 
 // measure runs the jobs in turn and leaves out those whose program is missing or
@@ -221,7 +335,7 @@ func (b *bench) measure(jobs []*job) ([]*job, error) {
 			fmt.Fprintf(b.out, "left out: %s: %v\n", j.name, err)
 			continue
 		}
-		j.cpu = j.cpu[:0] // that was to warm up
+		j.cpu, j.clock = j.cpu[:0], j.clock[:0] // that was to warm up
 		ready = append(ready, j)
 	}
 	if len(ready) == 0 {
@@ -239,9 +353,12 @@ func (b *bench) measure(jobs []*job) ([]*job, error) {
 
 func (j *job) run() error {
 	cmd := exec.Command(j.args[0], j.args[1:]...)
+	cmd.Env = j.env
+	start := time.Now()
 	if err := cmd.Run(); err != nil {
 		return err
 	}
+	j.clock = append(j.clock, time.Since(start).Seconds())
 	s := cmd.ProcessState
 	// A process too short for the clock counts as one tick of it.
 	j.cpu = append(j.cpu, max(s.UserTime()+s.SystemTime(), time.Millisecond).Seconds())
@@ -258,7 +375,7 @@ func median(v []float64) float64 {
 }
 
 // growth measures logs that differ in length only.
-func (b *bench) growth(biglog, verify string) error {
+func (b *bench) growth() error {
 	fmt.Fprintf(b.out, "\n| dsh-verify, growing | processor s, at 1×, 2×, 4× | exponent of time | peak MB |\n|---|--:|--:|--:|\n")
 	for _, k := range []struct {
 		name string
@@ -275,15 +392,15 @@ func (b *bench) growth(biglog, verify string) error {
 		for _, part := range []int64{4, 2, 1} {
 			path := filepath.Join(b.dir, "grown-"+strconv.FormatInt(part, 10))
 			args := append(slices.Clone(k.args), strconv.FormatInt(k.most/part, 10), "-o", path)
-			if err := exec.Command(biglog, args...).Run(); err != nil {
-				return fmt.Errorf("biglog: %w", err)
+			if err := command(b.biglog, args...); err != nil {
+				return err
 			}
 			st, err := os.Stat(path)
 			if err != nil {
 				return err
 			}
 			size = append(size, float64(st.Size()))
-			jobs = append(jobs, &job{name: path, args: []string{verify, "--jobs", "1", path}})
+			jobs = append(jobs, onOne(&job{name: path, args: []string{b.verify, path}}))
 		}
 		done, err := b.measure(jobs)
 		if err != nil {
@@ -300,7 +417,7 @@ func (b *bench) growth(biglog, verify string) error {
 			cell(func(j *job) string { return fmt.Sprintf("%.2f", median(j.cpu)) }), exponent,
 			cell(func(j *job) string { return fmt.Sprintf("%.0f", float64(j.peak)/1e6) }))
 		for _, j := range jobs {
-			if err := os.Remove(j.name); err != nil {
+			if err := os.Remove(j.args[len(j.args)-1]); err != nil {
 				return err
 			}
 		}
