@@ -200,16 +200,43 @@ func Get(obj []byte, key string) []byte {
 	if KindOf(obj) != Object {
 		return nil
 	}
-	for i := 1; ; {
-		m, next, ok := nextMember(obj, i)
-		if !ok {
+	for i := 1; i < len(obj) && obj[i] == '"'; {
+		i++
+		// A key that stands there as it is needs no search for its end.
+		if end := i + len(key); end+1 < len(obj) && obj[end] == '"' && string(obj[i:end]) == key && plainKey(key) {
+			v := end + 2
+			to := Skip(obj, v)
+			if to <= v {
+				return nil
+			}
+			return obj[v:to:to]
+		}
+		end, odd := endOfKey(obj, i)
+		v := end + 1
+		if v > len(obj) || end < i+1 {
 			return nil
 		}
-		if c := obj[m.key:m.keyEnd]; !m.odd && string(c) == key || m.odd && decodesTo(c, key) {
-			return obj[m.val:m.valEnd:m.valEnd]
+		to := Skip(obj, v)
+		if to <= v {
+			return nil
 		}
-		i = next
+		if odd && decodesTo(obj[i:end-1], key) {
+			return obj[v:to:to]
+		}
+		i = to + 1
 	}
+	return nil
+}
+
+// plainKey reports whether a key is written without escapes, as far as quotes and
+// backslashes go.
+func plainKey(key string) bool {
+	for i := 0; i < len(key); i++ {
+		if key[i] == '"' || key[i] == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // Fields looks up several keys in one scan: dst[i] becomes the value of
