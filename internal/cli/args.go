@@ -32,7 +32,7 @@ func operands(head, tail []string, flags []cli.Flag) ([]string, error) {
 		f := findFlag(flags, name)
 		if f == nil {
 			return nil, Usage(fmt.Sprintf("unknown option %s", Quote(a)),
-				"a file whose name begins with '-' is written ./"+a)
+				"a file whose name begins with '-' is written "+Quote("./"+a))
 		}
 		moved = append(moved, a)
 		if !bare(f) && !hasValue && i+1 < len(tail) {
@@ -94,6 +94,16 @@ func CommandLine(words []string) string {
 		q[i] = Quote(w)
 	}
 	return strings.Join(q, " ")
+}
+
+// Path writes the path of a file as a word of a command that takes it for neither
+// an option nor a command of its own.
+func Path(p string) string {
+	switch {
+	case strings.HasPrefix(p, "-") && p != "-", p == "merge", p == "explain", p == "rules":
+		return "./" + p
+	}
+	return p
 }
 
 // Quote writes one word for a shell. What acts on a terminal and bytes that are

@@ -58,6 +58,8 @@ func TestExecute(t *testing.T) {
 			"dsh-x: error: option --help stands after a file; options come first\ndsh-x: hint: run: dsh-x --help a\n"},
 		{"unknown option last", "dsh-x|a|--nope", 2, "",
 			"dsh-x: error: unknown option --nope\ndsh-x: hint: a file whose name begins with '-' is written ./--nope\n"},
+		{"unknown option to be quoted", "dsh-x|a|-no pe;\x1b", 2, "",
+			"dsh-x: error: unknown option $'-no pe;\\x1b'\ndsh-x: hint: a file whose name begins with '-' is written $'./-no pe;\\x1b'\n"},
 		{"dashes end options", "dsh-x|--strict|--|--format|-x", 0, "dsh-x format=text strict=true [\"--format\" \"-x\"]\n", ""},
 		{"dashes after a file", "dsh-x|a|--|-x", 0, "dsh-x format=text strict=false [\"a\" \"-x\"]\n", ""},
 		{"misplaced before dashes", "dsh-x|a|--strict|--|-x", 2, "",
@@ -131,6 +133,17 @@ func TestPanicIsTrouble(t *testing.T) {
 	}
 	if !strings.Contains(errs.String(), `dsh-z: error: internal error: fold: \x1b[31m`+"\n") {
 		t.Errorf("got %q", errs.String())
+	}
+}
+
+func TestPath(t *testing.T) {
+	for in, want := range map[string]string{
+		"-": "-", "-x.jsonl": "./-x.jsonl", "--strict": "./--strict", "rules": "./rules", "merge": "./merge", "explain": "./explain",
+		"a": "a", "./-x": "./-x", "a/rules": "a/rules", "-a b\n": "./-a b\n",
+	} {
+		if got := Path(in); got != want {
+			t.Errorf("Path(%q) = %s, want %s", in, got, want)
+		}
 	}
 }
 

@@ -92,7 +92,7 @@ func follow(c *cli.Call, older, newer string) (*report.GenerationPair, error) {
 		}
 		defer log.Close()
 		if log.Header == nil || logfmt.GenerationOf(log.Header.Generation) == nil {
-			return nil, cli.Fail(cli.Trouble, fmt.Errorf("%s: there is no header record of a generation that is read", path), "for every defect, run: dsh-verify "+path)
+			return nil, cli.Fail(cli.Trouble, fmt.Errorf("%s: there is no header record of a generation that is read", path), "for every defect, run: "+cli.CommandLine([]string{"dsh-verify", cli.Path(path)}))
 		}
 		logs[i] = log
 	}

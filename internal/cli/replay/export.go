@@ -354,15 +354,15 @@ func (x *export) refuse() error {
 		return status
 	}
 	if x.log.Class() == logfmt.Torn {
-		words := []string{"dsh-replay", "export", "--to", x.to, "-o", x.out}
+		words := []string{"dsh-replay", "export", "--to", x.to, "-o", cli.Path(x.out)}
 		if x.c.IsSet("session") {
 			words = append(words, "--session", x.c.Text("session"))
 		}
 		return cli.Fail(cli.Found, fmt.Errorf("%s: the log is torn: nothing is exported without --repair", path),
-			"to drop the tail and close the turn, run: "+cli.CommandLine(append(words, "--repair", path)))
+			"to drop the tail and close the turn, run: "+cli.CommandLine(append(words, "--repair", cli.Path(path))))
 	}
 	return cli.Fail(cli.Found, fmt.Errorf("%s: what was committed is damaged, and the harness refuses the log: nothing is exported", path),
-		"restore it from a copy; for what can be read of it, run: "+cli.CommandLine([]string{"dsh-replay", "events", "--after-damage", path}))
+		"restore it from a copy; for what can be read of it, run: "+source.CommandLine(x.c, path, "dsh-replay", "events", "--after-damage"))
 }
 
 // report collects what became of the log.

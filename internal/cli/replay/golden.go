@@ -249,7 +249,7 @@ func oneGolden(c *cli.Call, verb goldenVerb, kinds []golden.Volatile, path, dir 
 		for _, name := range golden.Names {
 			if files[name] != nil {
 				return cli.Fail(cli.Trouble, fmt.Errorf("%s: the file exists, and write never replaces one", filepath.Join(dir, name)),
-					"to renew a golden, run: "+cli.CommandLine([]string{"dsh-replay", "golden", "update", path, dir}))
+					"to renew a golden, run: "+cli.CommandLine([]string{"dsh-replay", "golden", "update", cli.Path(path), cli.Path(dir)}))
 			}
 		}
 	case verb != goldenWrite && !there:
@@ -257,7 +257,7 @@ func oneGolden(c *cli.Call, verb goldenVerb, kinds []golden.Volatile, path, dir 
 		if verb == goldenUpdate {
 			status = cli.Trouble
 		}
-		return cli.Fail(status, fmt.Errorf("%s: there is no golden", dir), "to make it, run: "+cli.CommandLine([]string{"dsh-replay", "golden", "write", path, dir}))
+		return cli.Fail(status, fmt.Errorf("%s: there is no golden", dir), "to make it, run: "+cli.CommandLine([]string{"dsh-replay", "golden", "write", cli.Path(path), cli.Path(dir)}))
 	}
 	var old *golden.Golden
 	if verb != goldenWrite {
@@ -357,7 +357,7 @@ func goldenTrouble(c *cli.Call, path string, err error) error {
 		if d.Class == logfmt.Unsupported {
 			status = cli.Unsupported
 		}
-		return cli.Fail(status, d, "for every defect, run: "+cli.CommandLine([]string{"dsh-verify", path}))
+		return cli.Fail(status, d, "for every defect, run: "+cli.CommandLine([]string{"dsh-verify", cli.Path(path)}))
 	}
 	return cli.Fail(cli.Trouble, fmt.Errorf("%s: %w", path, err))
 }

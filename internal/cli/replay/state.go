@@ -197,7 +197,7 @@ func printSummary(c *cli.Call, log *logfmt.Log) error {
 	sum, err := log.ReadSummary()
 	if err != nil {
 		return cli.Fail(cli.Found, fmt.Errorf("%s: %w", log.Path, err),
-			"nothing in it is needed: for the header record, run: "+cli.CommandLine([]string{"dsh-replay", "session", log.Path}))
+			"nothing in it is needed: for the header record, run: "+source.CommandLine(c, log.Path, "dsh-replay", "session"))
 	}
 	from := "sidecar"
 	switch {

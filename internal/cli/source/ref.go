@@ -102,7 +102,7 @@ func FindIn(c *cli.Call, log *logfmt.Log, requests iter.Seq2[*fold.Request, erro
 	if code := cli.StatusOf(status); code >= cli.Trouble && len(matches) == 0 {
 		return nil, nil, status
 	}
-	list := cli.CommandLine([]string{"dsh-replay", "requests", "--candidates", "--inherited", log.Path})
+	list := CommandLine(c, log.Path, "dsh-replay", "requests", "--candidates", "--inherited")
 	switch {
 	case len(matches) == 1:
 		return matches[0], status, nil

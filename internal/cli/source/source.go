@@ -28,6 +28,15 @@ func One(c *cli.Call, path string) (*logfmt.Log, error) {
 	return log, nil
 }
 
+// CommandLine is a command about the log at hand, ready to be pasted: with the
+// session that was chosen, and a path that nothing takes for an option.
+func CommandLine(c *cli.Call, path string, words ...string) string {
+	if c.IsSet("session") {
+		words = append(words, "--session", c.Text("session"))
+	}
+	return cli.CommandLine(append(words, cli.Path(path)))
+}
+
 type reader interface{ Read([]byte) (int, error) }
 
 // Trouble words an error of opening or reading path.
@@ -43,7 +52,7 @@ func Trouble(path string, err error) error {
 	var hints []string
 	switch {
 	case strings.Contains(msg, "is a directory"):
-		hints = []string{"name one log in it, like " + cli.Quote(strings.TrimRight(path, "/")+"/session.jsonl")}
+		hints = []string{"name one log in it, like " + cli.Quote(cli.Path(strings.TrimRight(path, "/")+"/session.jsonl"))}
 	case strings.HasPrefix(msg, "the database holds"):
 		hints = []string{"name one with --session ID"}
 	}
@@ -100,7 +109,7 @@ func (d *Damage) Status(c *cli.Call, log *logfmt.Log) error {
 		return cli.Exit(cli.Found)
 	case logfmt.Corrupt:
 		if log.Path != "-" {
-			c.UI.Hint("for every defect, run: " + cli.CommandLine([]string{"dsh-verify", log.Path}))
+			c.UI.Hint("for every defect, run: " + CommandLine(c, log.Path, "dsh-verify"))
 		}
 		return cli.Exit(cli.Found)
 	case logfmt.Unsupported:

@@ -140,7 +140,7 @@ func (j *collector) add(r *report.Result) error {
 		if r.Container == "sqlite" && r.Session != "" {
 			j.first = append(j.first, "--session", string(r.Session))
 		}
-		j.first = append(j.first, string(r.Path))
+		j.first = append(j.first, cli.Path(string(r.Path)))
 	}
 	for i := range r.Findings {
 		f := &r.Findings[i]

@@ -76,9 +76,7 @@ func next(res *invariants.Result) string {
 	if path == "-" {
 		return "" // it was read and is gone
 	}
-	if strings.HasPrefix(path, "-") {
-		path = "./" + path
-	}
+	path = cli.Path(path)
 	var words []string
 	session := func() {
 		if res.Container == logfmt.SQLite && res.Session != "" {
@@ -105,10 +103,7 @@ func next(res *invariants.Result) string {
 		base = strings.TrimSuffix(base, s)
 	}
 	out := base + ".repaired" + suffix
-	if strings.HasPrefix(out, "-") {
-		out = "./" + out
-	}
-	words = []string{"dsh-replay", "export", "--to", form, "-o", out, "--repair"}
+	words = []string{"dsh-replay", "export", "--to", form, "-o", cli.Path(out), "--repair"}
 	session()
 	return cli.CommandLine(append(words, path))
 }
