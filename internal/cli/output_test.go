@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -370,13 +369,6 @@ func TestOutputs(t *testing.T) {
 	if st, err := os.Stat(filepath.Join(dir, "json")); err != nil || st.Mode().Perm()&0o444 == 0o400 && umaskAllows(t) {
 		t.Errorf("a report is readable by its owner only: %v, %v", st.Mode(), err)
 	}
-}
-
-// umaskAllows reports whether files are made for others to read.
-func umaskAllows(t *testing.T) bool {
-	old := syscall.Umask(0)
-	syscall.Umask(old)
-	return old&0o044 == 0
 }
 
 // What is to be read, and what looks like a log, is not written over.

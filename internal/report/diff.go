@@ -11,6 +11,7 @@ import (
 	"github.com/olekukonko/tablewriter/pkg/twwidth"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/ui"
 	"github.com/dsh-audit/dsh-audit/pkg/drift"
 )
@@ -60,7 +61,7 @@ func (w *differ) change(indent string, lines []string) {
 		w.p("%s%s", indent, l)
 	}
 	if n < len(lines) {
-		w.p("%s%s", indent, w.Palette.Dim(fmt.Sprintf("... %d more lines; --full shows all", len(lines)-n)))
+		w.p("%s%s", indent, w.Palette.Dim(fmt.Sprintf("... %s; --full shows all", plural.Count(len(lines)-n, "more line"))))
 	}
 }
 
@@ -406,7 +407,7 @@ func (w *differ) textLines(d *drift.TextDiff) (out []string) {
 				switch {
 				case k >= head && k < len(run.Text)-tail:
 					if k == head {
-						add(blank + " " + pal.Dim(fmt.Sprintf("... %d more lines %s", hidden, gone(run.Op))))
+						add(blank + " " + pal.Dim(fmt.Sprintf("... %s %s", plural.Count(hidden, "more line"), gone(run.Op))))
 					}
 				case run.Op == drift.Drop:
 					add(number(ln) + " " + pal.Gone("- "+w.line(t)))
@@ -552,7 +553,7 @@ func (w *differ) sideLines(d *drift.TextDiff) (out []string) {
 				switch {
 				case k >= head && k < len(run.Text)-tail:
 					if k == head {
-						out = append(out, pal.Dim(fmt.Sprintf("... %d more lines %s", hidden, gone(run.Op))))
+						out = append(out, pal.Dim(fmt.Sprintf("... %s %s", plural.Count(hidden, "more line"), gone(run.Op))))
 					}
 				case run.Op == drift.Drop:
 					row("<", ui.Escape(t), "", pal.Gone, plain)

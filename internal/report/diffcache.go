@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/ui"
 	"github.com/dsh-audit/dsh-audit/pkg/drift"
 )
@@ -324,8 +325,8 @@ func orHeader(reason string) string {
 }
 
 func (w *differ) cacheTotals(t *CacheTotals) {
-	w.p("%s, %d breaks; %d bytes, %d (%s) shared with the one before; about %d tokens, %d (%s) reusable", count(int64(t.Requests), "request"), t.Breaks,
-		t.Bytes, t.SharedBytes, percent(t.SharedBytes, t.Bytes), t.Tokens, t.Reusable, percent(t.Reusable, t.Tokens))
+	w.p("%s, %s; %s, %d (%s) shared with the one before; about %s, %d (%s) reusable", count(int64(t.Requests), "request"), plural.Count(t.Breaks, "break"),
+		plural.Count(t.Bytes, "byte"), t.SharedBytes, percent(t.SharedBytes, t.Bytes), plural.Count(t.Tokens, "token"), t.Reusable, percent(t.Reusable, t.Tokens))
 	if t.Reported == 0 {
 		w.p("cache reads: not reported")
 	} else {

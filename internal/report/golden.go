@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/ui"
 	"github.com/dsh-audit/dsh-audit/pkg/drift"
 	goldens "github.com/dsh-audit/dsh-audit/pkg/golden"
@@ -66,7 +67,7 @@ func (w *differ) golden(d *goldens.Diff) {
 		w.p("  verdict   was %s, is %s", ui.Escape(d.Verdict[0]), d.Verdict[1])
 	}
 	for _, f := range d.Findings {
-		w.p("  %-9s %s: was found %d times, is found %d times", ui.Escape(f.Severity), ui.Escape(f.Rule), f.Before, f.Now)
+		w.p("  %-9s %s: was found %s, is found %s", ui.Escape(f.Severity), ui.Escape(f.Rule), plural.Count(f.Before, "time"), plural.Count(f.Now, "time"))
 	}
 	w.p("  A is the golden as it was, B what the log gives")
 	same := 0

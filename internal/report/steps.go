@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/ui"
 	"github.com/dsh-audit/dsh-audit/pkg/drift"
 )
@@ -256,7 +257,7 @@ func (w *differ) step(b *Side, s *drift.Step) {
 	d := s.Diff
 	switch s.Verdict {
 	case drift.First:
-		line("first", fmt.Sprintf("%d bytes, %s", b.Bytes, count(int64(len(s.B.Messages)), "message")))
+		line("first", fmt.Sprintf("%s, %s", plural.Count(b.Bytes, "byte"), count(int64(len(s.B.Messages)), "message")))
 	case drift.Extended:
 		if d.Messages.A == d.Messages.B {
 			line("extends", fmt.Sprintf("no message; other bytes from %d on, in %s", d.At.Offset, where(d.At.Path)))

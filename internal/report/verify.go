@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 )
 
 // VerifySchema names the JSON format of dsh-verify. It changes only when a
@@ -332,8 +334,5 @@ func (s *Summary) Tally(r *Result) {
 
 // count writes a number with its noun.
 func count(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return plural.Count(n, noun)
 }

@@ -329,7 +329,7 @@ func TestVerifyReader(t *testing.T) {
 		{`[]`, "not a report of dsh-verify --format json: byte 1: expected {"},
 		{`{"schema":"dsh-audit/verify/2"`, `not a report of dsh-verify --format json: byte 30: schema "dsh-audit/verify/2", expected "dsh-audit/verify/1"`},
 		{`{"schema":"dsh-audit/verify/1","results":[{"verdict":"good"}`, `not a report of dsh-verify --format json: byte 60: unknown verdict "good"`},
-		{`{"schema":"dsh-audit/verify/1","results":[],"summary":{"logs":1}}`, `not a report of dsh-verify --format json: byte 65: the summary counts 1 results, the report holds 0`},
+		{`{"schema":"dsh-audit/verify/1","results":[],"summary":{"logs":1}}`, `not a report of dsh-verify --format json: byte 65: the summary counts 1 result, the report holds 0`},
 		{`{"schema":"dsh-audit/verify/1","results":[],"rules":[]}`, `not a report of dsh-verify --format json: byte 55: expected the member "summary"`},
 		{`{"schema":"dsh-audit/verify/1","results":[],"summary":{}} {}`, `not a report of dsh-verify --format json: byte 59: expected the end of the file`},
 		{`{"schema":"dsh-audit/verify/1","results":[{"verdict":"ok","findings":[{"rule":"A\u001b[2J","severity":"note"}]}`,

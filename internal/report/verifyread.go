@@ -143,7 +143,7 @@ func (v *VerifyReader) next() (*Result, error) {
 		return nil, errors.New(`expected the member "summary"`)
 	case sum.Logs+sum.Places != v.total:
 		v.sum = nil
-		return nil, fmt.Errorf("the summary counts %d results, the report holds %d", sum.Logs+sum.Places, v.total)
+		return nil, fmt.Errorf("the summary counts %s, the report holds %d", count(sum.Logs+sum.Places, "result"), v.total)
 	}
 	if _, err := v.d.Token(); err != io.EOF {
 		v.sum = nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/olekukonko/tablewriter/pkg/twwidth"
 
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/ui"
 )
 
@@ -257,7 +258,7 @@ func (r *Result) details() []string {
 
 // String says the sums in words.
 func (t *Tokens) String() string {
-	s := fmt.Sprintf("%s: %d tokens in", count(t.Reports, "report"), t.Input)
+	s := fmt.Sprintf("%s: %s in", count(t.Reports, "report"), plural.Count(t.Input, "token"))
 	if t.CacheRead > 0 {
 		s += fmt.Sprintf(", %d read from the cache", t.CacheRead)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -428,7 +429,7 @@ func (c *Comparer) missing(g *sent) {
 	}
 	f := c.report("REQ-MISSING", g.place, "", "%s is in the log and not in the recording", g.rebuilt())
 	if r != nil {
-		f.Message += fmt.Sprintf("; the closest is the %s, alike for the first %d of %d bytes", r.recorded(), n, len(r.body))
+		f.Message += fmt.Sprintf("; the closest is the %s, alike for the first %d of %s", r.recorded(), n, plural.Count(len(r.body), "byte"))
 	}
 }
 
@@ -451,7 +452,7 @@ func (c *Comparer) extra(r *sent) {
 	}
 	f := c.report("REQ-EXTRA", at, "", "%s is not in the log", r.recorded())
 	if g != nil {
-		f.Message += fmt.Sprintf("; the closest is the %s, alike for the first %d of %d bytes", g.rebuilt(), n, len(g.body))
+		f.Message += fmt.Sprintf("; the closest is the %s, alike for the first %d of %s", g.rebuilt(), n, plural.Count(len(g.body), "byte"))
 	}
 }
 

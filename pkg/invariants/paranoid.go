@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -181,13 +182,13 @@ func (s *second) rebuild(ctx context.Context, c *Context, i int) (sum [sha256.Si
 		return sum, unread
 	}
 	if got == nil && !take(f.End()) {
-		return sum, fmt.Sprintf("it is not among the %d requests found", n)
+		return sum, fmt.Sprintf("it is not among those found, %s", plural.Count(n, "request"))
 	}
 	if got.Grade != m.grade {
 		return sum, fmt.Sprintf("its grade is %s and was %s", got.Grade, m.grade)
 	}
 	if got.Len() != m.len {
-		return sum, fmt.Sprintf("it has %d bytes and had %d", got.Len(), m.len)
+		return sum, fmt.Sprintf("it has %s and had %d", plural.Count(got.Len(), "byte"), m.len)
 	}
 	if got.Mode == fold.SurfaceMode && got.Grade != fold.Messages && got.Certain() && c.gen == nil {
 		if why := plain.differs(got); why != "" {
@@ -240,7 +241,7 @@ func (p *plainSurface) differs(r *fold.Request) string {
 	}
 	nodes := r.Nodes()
 	if len(nodes) != len(list) {
-		return fmt.Sprintf("it has %d messages on the surface, a plain search finds %d", len(nodes), len(list))
+		return fmt.Sprintf("it has %s on the surface, a plain search finds %d", plural.Count(len(nodes), "message"), len(list))
 	}
 	for i, n := range nodes {
 		if n.Seq != list[i] {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -235,7 +236,7 @@ func (w *witness) causes(c *Context, r *fold.Request, process int) (out []string
 		add("another process took over")
 	}
 	if pause := c.stream.began - w.refTime; pause >= cacheIdle {
-		add("%d minutes had passed", pause/60_000)
+		add("%s had passed", plural.Count(pause/60_000, "minute"))
 	}
 	if w.refFailed && w.ref.Turn == r.Turn && w.ref.Step == r.Step {
 		add("the attempt before it failed")

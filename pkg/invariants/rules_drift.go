@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -166,7 +167,7 @@ func headerChanges(a, b *fold.EpochHeader) []headerChange {
 			}
 			return false
 		})
-		add("messagePrefix", "had %d messages, has %d, of which the first %d are equal", n, m, same)
+		add("messagePrefix", "had %s, has %d; equal from the start: %d", plural.Count(n, "message"), m, same)
 	}
 	return out
 }
@@ -185,9 +186,9 @@ func systemChange(a, b []byte) string {
 	is, ok2 := jsjson.Str(b)
 	switch {
 	case a == nil:
-		return fmt.Sprintf("was absent, has %d lines", strings.Count(is, "\n")+1)
+		return fmt.Sprintf("was absent, has %s", plural.Count(strings.Count(is, "\n")+1, "line"))
 	case b == nil:
-		return fmt.Sprintf("had %d lines, is absent", strings.Count(was, "\n")+1)
+		return fmt.Sprintf("had %s, is absent", plural.Count(strings.Count(was, "\n")+1, "line"))
 	case !ok1 || !ok2:
 		return "was " + show(a) + ", is " + show(b)
 	}
@@ -215,7 +216,7 @@ func systemChange(a, b []byte) string {
 				break
 			}
 		}
-		return fmt.Sprintf("%d lines with %s", len(ls), lineExcerpt(first, from, to))
+		return fmt.Sprintf("%s with %s", plural.Count(len(ls), "line"), lineExcerpt(first, from, to))
 	}
 	return fmt.Sprintf("line %d was %s, is %s", i+1, line(from), line(to))
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -238,7 +239,7 @@ func checkReplayState(c *Context, e *logfmt.Event) {
 		return
 	}
 	if n, m := jsjson.Len(blocks), jsjson.Len(a.content); n != m {
-		f := c.Report(e, a.at+".source.replayState.blocks", "replayState has %d entries for %d blocks of content, expected one for each", n, m)
+		f := c.Report(e, a.at+".source.replayState.blocks", "replayState has %s for %s of content, expected one for each", plural.Count(n, "entry"), plural.Count(m, "block"))
 		if !c.Builds.Since(buildReplayTrimmed) {
 			f.Severity = Note // builds before that kept the state of blocks they dropped
 		}

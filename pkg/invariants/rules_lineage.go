@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/load"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -316,10 +317,10 @@ func (l *lineage) border(c *Context, e *logfmt.Event) {
 	switch {
 	case !c.Turn.Known:
 	case c.Turn.Open:
-		f := c.tellAt("FORK-CUT", p, "", "the %d inherited events end inside turn %s, expected them to end outside a turn", seed, number(c.Turn.N))
+		f := c.tellAt("FORK-CUT", p, "", "what was inherited, %s, ends inside turn %s, expected it to end outside a turn", plural.Count(seed, "event"), number(c.Turn.N))
 		since(f, &c.Turn, "the turn starts here")
 	case c.Builds.Before(buildForkAnywhere) && l.last != "turn/end":
-		c.tellAt("FORK-CUT", p, "", "the %d inherited events end with %s, expected turn/end until %s", seed, quoted(l.last), buildForkAnywhere)
+		c.tellAt("FORK-CUT", p, "", "what was inherited, %s, ends with %s, expected turn/end until %s", plural.Count(seed, "event"), quoted(l.last), buildForkAnywhere)
 	}
 	if e != nil && e.Seq == seed && e.Type != "session/end-seed" && l.last != "session/end-seed" {
 		c.tellAt("FORK-SEED", p, "", "the first event of the fork's own is %s, expected session/end-seed at seq %d", typeName(e), seed)
@@ -340,7 +341,7 @@ func (l *lineage) finish(c *Context) {
 		l.border(c, nil)
 	}
 	if c.next < seed && whole {
-		c.tellHeader("FORK-LEN", "seedLength", "seedLength is %d, but the log has %d events", seed, c.next)
+		c.tellHeader("FORK-LEN", "seedLength", "seedLength is %d, but the log has %s", seed, plural.Count(c.next, "event"))
 	}
 	if l.next == nil {
 		return
@@ -349,6 +350,6 @@ func (l *lineage) finish(c *Context) {
 		l.pull()
 	}
 	if l.ended && l.length < seed {
-		c.tellHeader("FORK-LEN", "seedLength", "seedLength is %d, but the parent's log has %d events", seed, l.length)
+		c.tellHeader("FORK-LEN", "seedLength", "seedLength is %d, but the parent's log has %s", seed, plural.Count(l.length, "event"))
 	}
 }

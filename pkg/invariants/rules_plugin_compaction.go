@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -281,7 +282,7 @@ func (k *citeChecker) check(c *Context, e *logfmt.Event) {
 	}
 	k.compare(c, e)
 	if c.Builds.Since(8_06_11_59) && e.Seq != k.summary+1 {
-		c.Report(e, "", "the checkpoint stands %d events behind the summary, expected right behind it", e.Seq-k.summary)
+		c.Report(e, "", "the checkpoint stands %s behind the summary, expected right behind it", plural.Count(e.Seq-k.summary, "event"))
 	}
 }
 

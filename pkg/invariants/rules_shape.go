@@ -2,6 +2,7 @@ package invariants
 
 import (
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -298,7 +299,7 @@ func (m messageCheck) toolResult(msg []byte, path string, src []byte, array bool
 	}
 	content := jsjson.Get(msg, "content")
 	if n := jsjson.Len(content); n != 1 {
-		m.c.Report(m.e, path+".content", "content of tool/result has %d blocks, expected exactly one", n)
+		m.c.Report(m.e, path+".content", "content of tool/result has %s, expected exactly one", plural.Count(n, "block"))
 		return
 	}
 	block, at := jsjson.Index(content, 0), path+".content[0]"

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -536,7 +537,7 @@ func checkCallMatch(c *Context, e *logfmt.Event) {
 		if k.find(id, func(*call) bool { return true }) != nil {
 			c.Report(e, "data.callId", "tool/call runs call %s a second time, expected once", show(id))
 		} else {
-			c.Report(e, "data.callId", "tool/call runs call %s, which is none of the %d calls of the step's answer", show(id), len(k.list))
+			c.Report(e, "data.callId", "tool/call runs call %s, which is none of the step's answer, which has %s", show(id), plural.Count(len(k.list), "call"))
 		}
 		return
 	}

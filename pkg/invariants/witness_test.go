@@ -73,7 +73,7 @@ func TestParanoidFinds(t *testing.T) {
 		{func(m *mark) { m.sum[3] ^= 1 }, "its bytes differ"},
 		{func(m *mark) { m.len++ }, "it has 3810 bytes and had 3811"},
 		{func(m *mark) { m.grade = fold.Ambiguous }, "its grade is exact and was ambiguous"},
-		{func(m *mark) { m.end = 1 }, "it is not among the 0 requests found"},
+		{func(m *mark) { m.end = 1 }, "it is not among those found, 0 requests"},
 	} {
 		log, err := logfmt.OpenFile(path, logfmt.Options{})
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -119,7 +120,7 @@ func (m *mediaChecker) Event(c *Context, e *logfmt.Event) {
 				c.Report(e, "data", "attachment %s is of type %s, and lies in the archive as .%s", quoted(id), show(jsjson.Get(obj, "mediaType")), ext)
 			}
 			if n, ok := jsjson.SafeInt(jsjson.Get(obj, "bytes")); ok && size >= 0 && n != size {
-				c.Report(e, "data", "attachment %s has %d bytes in the message, and %d in the archive", quoted(id), n, size)
+				c.Report(e, "data", "attachment %s has %s in the message, and %d in the archive", quoted(id), plural.Count(n, "byte"), size)
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/sqlitedb"
 )
 
@@ -134,7 +135,7 @@ func (w *walker) dir(dir string) bool {
 func olderGeneration(path string, generation int64, newer string, more int) *Defect {
 	message := fmt.Sprintf("generation %d of the session, which is kept but never read again: the harness opens %s", generation, newer)
 	if more > 0 {
-		message += fmt.Sprintf(" (and %d more logs)", more)
+		message += fmt.Sprintf(" (and %s)", plural.Count(more, "more log"))
 	}
 	return placed(RuleGeneration, path, "to judge it, name it", "%s", message)
 }

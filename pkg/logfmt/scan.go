@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 )
 
 // Rules that physical damage breaks. Ids are forever.
@@ -567,10 +568,7 @@ func kindName(line []byte) string {
 
 // bytesOf counts bytes in words.
 func bytesOf(n int) string {
-	if n == 1 {
-		return "1 byte"
-	}
-	return fmt.Sprintf("%d bytes", n)
+	return plural.Count(n, "byte")
 }
 
 // clip shortens a value for a message.

@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/sqlitedb"
 )
 
@@ -325,7 +326,7 @@ func (d *database) surroundings() {
 		d.defect(Corrupt, RuleDBOpen, "restore the file from a copy; what can be read of it follows",
 			"the file is cut: %d of its %d pages of %d bytes are missing", in.MissingPages, in.Pages, in.PageSize)
 	} else if in.PartialPage > 0 {
-		d.note("%d bytes behind the last whole page", in.PartialPage)
+		d.note("%s behind the last whole page", plural.Count(in.PartialPage, "byte"))
 	}
 	if j := in.Journal; j != nil {
 		switch {
@@ -346,14 +347,14 @@ func (d *database) surroundings() {
 	case w.Fault != "":
 		d.note("the WAL beside it holds nothing: %s", w.Fault)
 	case w.Committed > 0:
-		d.note("%d pages of %d transactions were read from the WAL beside it", w.Pages, w.Commits)
+		d.note("read from the WAL beside it: %s of %s", plural.Count(w.Pages, "page"), plural.Count(w.Commits, "transaction"))
 	}
 	if w.Uncommitted > 0 {
-		d.note("an unfinished transaction at the end of the WAL was left out (%d frames)", w.Uncommitted)
+		d.note("an unfinished transaction at the end of the WAL was left out (%s)", plural.Count(w.Uncommitted, "frame"))
 	}
 	if w.LostCommits > 0 {
-		d.defect(Torn, RuleDBWAL, lost, "the WAL beside it is damaged at byte %d (%s): %d transactions behind it cannot be reached",
-			w.RestOffset, w.RestFault, w.LostCommits)
+		d.defect(Torn, RuleDBWAL, lost, "the WAL beside it is damaged at byte %d (%s): out of reach behind it: %s",
+			w.RestOffset, w.RestFault, plural.Count(w.LostCommits, "transaction"))
 	}
 }
 

@@ -734,13 +734,13 @@ func TestWALDefects(t *testing.T) {
 		defects string
 		notes   []string
 	}{
-		{"whole", func(b []byte) []byte { return b }, Intact, 45, "", []string{fmt.Sprintf("%d pages of 3 transactions were read from the WAL beside it", walPages(wal, frames, step))}},
+		{"whole", func(b []byte) []byte { return b }, Intact, 45, "", []string{fmt.Sprintf("read from the WAL beside it: %d pages of 3 transactions", walPages(wal, frames, step))}},
 		{"header damaged", func(b []byte) []byte { b[5] ^= 1; return b }, Torn, 66,
 			"DB-WAL torn: the WAL beside it is of no use: wrong checksum of the header", nil},
 		{"header cut", func(b []byte) []byte { return b[:20] }, Intact, 66, "",
 			[]string{"the WAL beside it holds nothing: ends after 20 bytes, inside its header of 32"}},
 		{"page damaged", func(b []byte) []byte { b[32+24+100] ^= 1; return b }, Torn, 66,
-			"DB-WAL torn: the WAL beside it is damaged at byte 32 (checksum): 3 transactions behind it cannot be reached", nil},
+			"DB-WAL torn: the WAL beside it is damaged at byte 32 (checksum): out of reach behind it: 3 transactions", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "x.db")

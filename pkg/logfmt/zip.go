@@ -17,6 +17,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 )
 
 // Rules about export archives (PHYSICAL §1.7).
@@ -328,7 +330,7 @@ func directory(r io.ReaderAt, size int64) (start int64, why string, err error) {
 		// Bytes may stand before the archive: then it starts where its length says.
 		return min(at, max(end-length, 0)), "", nil
 	}
-	return 0, fmt.Sprintf("the file ends after %d bytes without the list of its entries", size), nil
+	return 0, fmt.Sprintf("the file ends after %s without the list of its entries", plural.Count(size, "byte")), nil
 }
 
 // inside answers for a file at places that an archive only claims to have.

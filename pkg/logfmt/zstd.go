@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/zframe"
 )
 
@@ -664,7 +665,7 @@ func skipDefect(f *zframe.Frame) *Defect {
 // refused even at the very end (PHYSICAL §3.3 step 5).
 func (z *zstdSource) unended(pos Position, rest int64) fault {
 	return fault{strict: true, d: &Defect{Rule: RuleFrameLine, Class: Corrupt, Pos: pos, At: rest,
-		Message: fmt.Sprintf("the last complete frame ends %d bytes into a record, expected its rest and a line feed", rest),
+		Message: fmt.Sprintf("the last complete frame ends %s into a record, expected its rest and a line feed", plural.Count(rest, "byte")),
 		Hint:    "a frame is written with whole lines: this is no crash; the harness refuses the log"}}
 }
 
@@ -708,10 +709,7 @@ func (z *zstdSource) tornDefect(f *zframe.Frame, rest int64) *Defect {
 }
 
 func count(n int64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return plural.Count(n, what)
 }
 
 func reason(de *zframe.DecodeError) string {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dsh-audit/dsh-audit/internal/cli"
 	"github.com/dsh-audit/dsh-audit/internal/cli/source"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/report"
 	"github.com/dsh-audit/dsh-audit/internal/ui"
 	"github.com/dsh-audit/dsh-audit/pkg/golden"
@@ -114,7 +115,7 @@ const (
 
 func runGolden(c *cli.Call, verb goldenVerb) error {
 	if len(c.Operands) != 2 {
-		return cli.Usage(fmt.Sprintf("a log and a directory expected, got %d operands", len(c.Operands)), "usage: "+c.Command+" [options] LOG DIR")
+		return cli.Usage(fmt.Sprintf("a log and a directory expected, got %s", plural.Count(len(c.Operands), "operand")), "usage: "+c.Command+" [options] LOG DIR")
 	}
 	var kinds []golden.Volatile
 	if verb != goldenCheck && c.IsSet("normalize") {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dsh-audit/dsh-audit/internal/cli"
 	"github.com/dsh-audit/dsh-audit/internal/cli/source"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/report"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
@@ -130,10 +131,10 @@ func runRequests(c *cli.Call) error {
 	status := damage.Status(c, log)
 	if format == "text" {
 		if hiddenInherited > 0 {
-			c.UI.Hint(fmt.Sprintf("%d requests belong to the parent log; --inherited lists them", hiddenInherited))
+			c.UI.Hint(fmt.Sprintf("not listed: %s of the parent log, which --inherited lists", plural.Count(hiddenInherited, "request")))
 		}
 		if hiddenCandidates > 0 {
-			c.UI.Hint(fmt.Sprintf("%d more may or may not have been sent; --candidates lists them", hiddenCandidates))
+			c.UI.Hint(fmt.Sprintf("%d more may or may not have been sent: see --candidates", hiddenCandidates))
 		}
 	}
 	return status

@@ -13,6 +13,7 @@ import (
 	"github.com/dsh-audit/dsh-audit/internal/cli"
 	"github.com/dsh-audit/dsh-audit/internal/cli/source"
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/ui"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
@@ -76,14 +77,14 @@ func walk(c *cli.Call, v *view, last int64, all bool, f func(*logfmt.Event) erro
 	}
 	status = damage.Status(c, log)
 	if hidden > 0 {
-		c.UI.Warn(fmt.Sprintf("%s: %d events behind the damage are left out", log.Path, hidden))
+		c.UI.Warn(fmt.Sprintf("%s: left out behind the damage: %s", log.Path, plural.Count(hidden, "event")))
 	}
 	if !reached {
 		if cli.StatusOf(status) > cli.Found {
 			return status, nil
 		}
 		return cli.Fail(cli.Found, fmt.Errorf("%s: --at %d: %w", log.Path, last, errNoSeq),
-			fmt.Sprintf("the log holds %d events, seq 0 through %d", v.count(), v.count()-1)), nil
+			fmt.Sprintf("the log holds %s, seq 0 through %d", plural.Count(v.count(), "event"), v.count()-1)), nil
 	}
 	return status, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/cli"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
@@ -109,7 +110,7 @@ func FindIn(c *cli.Call, log *logfmt.Log, requests iter.Seq2[*fold.Request, erro
 	case len(matches) == 0 && ref == nil:
 		return nil, nil, cli.Fail(cli.Found, fmt.Errorf("%s: no request in this log was sent", log.Path), "for what it holds, run: "+list)
 	case len(matches) == 0:
-		return nil, nil, cli.Fail(cli.Found, fmt.Errorf("%s: no request %s in this log (%d requests)", log.Path, ref, total),
+		return nil, nil, cli.Fail(cli.Found, fmt.Errorf("%s: no request %s in this log (%s)", log.Path, ref, plural.Count(total, "request")),
 			"to list them, run: "+list)
 	}
 	var names []string

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/cli"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -91,7 +92,7 @@ func (d *Damage) AddErr(err error) bool {
 func (d *Damage) Status(c *cli.Call, log *logfmt.Log) error {
 	for i, def := range d.defects {
 		if i == maxDefects {
-			c.UI.Warn(fmt.Sprintf("%s: and %d more defects", log.Path, len(d.defects)-i))
+			c.UI.Warn(fmt.Sprintf("%s: and %s", log.Path, plural.Count(len(d.defects)-i, "more defect")))
 			break
 		}
 		say := c.UI.Error
@@ -105,7 +106,7 @@ func (d *Damage) Status(c *cli.Call, log *logfmt.Log) error {
 	}
 	switch log.Class() {
 	case logfmt.Torn:
-		c.UI.Warn(fmt.Sprintf("%s: the tail is cut off; the harness keeps the first %d events", log.Path, log.Kept()))
+		c.UI.Warn(fmt.Sprintf("%s: the tail is cut off; the harness keeps %s", log.Path, first(log.Kept())))
 		return cli.Exit(cli.Found)
 	case logfmt.Corrupt:
 		if log.Path != "-" {
@@ -118,4 +119,15 @@ func (d *Damage) Status(c *cli.Call, log *logfmt.Log) error {
 		return cli.Exit(cli.Trouble)
 	}
 	return nil
+}
+
+// first names the leading events of a log.
+func first(n int64) string {
+	switch n {
+	case 0:
+		return "no event"
+	case 1:
+		return "the first event"
+	}
+	return "the first " + plural.Count(n, "event")
 }

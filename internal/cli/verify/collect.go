@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/cli"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/report"
 	"github.com/dsh-audit/dsh-audit/internal/ui"
 )
@@ -216,7 +217,7 @@ func (j *collector) close() error {
 		}
 	}
 	if j.gather != nil && j.gather.beyond > 0 {
-		j.c.UI.Warn(fmt.Sprintf("%s: %d findings are too many of one rule in one log and are not in it", j.gather.file.path, j.gather.beyond))
+		j.c.UI.Warn(fmt.Sprintf("%s: not in it, as too many of one rule in one log: %s", j.gather.file.path, plural.Count(j.gather.beyond, "finding")))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dsh-audit/dsh-audit/internal/cli"
 	"github.com/dsh-audit/dsh-audit/internal/cli/source"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 	"github.com/dsh-audit/dsh-audit/internal/report"
 )
 
@@ -177,7 +178,7 @@ func interleave(j *collector, parts []*partial) error {
 	}
 	for _, p := range parts {
 		if total := p.Summary().Total; total != last {
-			return p.trouble(fmt.Errorf("a part of %d results, all parts hold %d: they are not of one run", total, last))
+			return p.trouble(fmt.Errorf("a part of %s, all parts hold %d: they are not of one run", plural.Count(total, "result"), last))
 		}
 	}
 	return nil
