@@ -97,6 +97,10 @@ func RuleReference(examples map[string]string) []byte {
 	b.WriteString("# Rules\n\nMade by `go run ./scripts/rules`; not to be edited. `dsh-verify explain ID` prints the same.\n\n" +
 		"An `error` makes a log `violations` (or `corrupt`, when bytes are damaged), a `warning` makes it\n" +
 		"`warn` at least, a `note` changes nothing. A rule is silent outside the eras in which it held.\n\n" +
+		"Where a rule or a comment names a section of PHYSICAL, SEMANTICS, WIRE or FORMATS, it means working papers\n" +
+		"that describe what builds of the harness write, read and send. They are not part of this repository, and nothing\n" +
+		"here needs them: what a rule asks for is said in its own text. The names tell maintainers what a rule rests on,\n" +
+		"and that two rules rest on the same.\n\n" +
 		"| rule | severity | says that |\n| --- | --- | --- |\n")
 	for _, r := range invariants.All() {
 		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s |\n", r.ID, strings.ToLower(r.ID), r.Severity, markdown(r.Title))
