@@ -194,7 +194,7 @@ func checkDelta(c *Context, e *logfmt.Event) {
 		if emptyChange(d) {
 			continue
 		}
-		c.Report(e, "data."+strings.TrimPrefix(d.Path, "data"), "%s of the delta %s", d.Path, string(appendSafe(nil, d.Problem, 200)))
+		c.Report(e, deltaPath(d), "%s of the delta %s", d.Path, printable(d.Problem))
 	}
 }
 
@@ -261,7 +261,7 @@ func checkNoop(c *Context, e *logfmt.Event) {
 		}
 		for _, d := range fold.DeltaDefects(c.Header, e.Data) {
 			if emptyChange(d) {
-				c.Report(e, "data."+strings.TrimPrefix(d.Path, "data"), "%s of the delta %s", d.Path, string(appendSafe(nil, d.Problem, 200)))
+				c.Report(e, deltaPath(d), "%s of the delta %s", d.Path, printable(d.Problem))
 			}
 		}
 		return
@@ -281,6 +281,15 @@ func checkNoop(c *Context, e *logfmt.Event) {
 			c.Report(e, "data.reason", "the header is logged as a whole for the reason fallback, but a delta could say it")
 		}
 	}
+}
+
+// deltaPath is where in the event a defect of a delta lies. Its own path is data for
+// the delta as a whole, else it begins in it.
+func deltaPath(d fold.DeltaDefect) string {
+	if d.Path == "data" {
+		return "data"
+	}
+	return "data." + d.Path
 }
 
 func checkCanon(c *Context, e *logfmt.Event) {

@@ -1,0 +1,196 @@
+package invariants
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Logs of one turn that the cases below break: of the newest dialect, and of the one
+// between the first header and the messages with ids.
+var (
+	modern = []string{
+		0:  `turn/start {"turn":1}`,
+		1:  `step/start {"turn":1,"step":1}`,
+		2:  `user/message {"content":[{"type":"text","text":"q"}],"source":{"kind":"user"},"role":"user","id":"u1"}` + "\t" + `,"surfaceOp":"append"`,
+		3:  `request/header {"header":{"config":{"provider":"p","model":"m"}},"reason":"initial"}`,
+		4:  `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"block-start","index":0,"blockType":"text"}}`,
+		5:  `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"text-delta","index":0,"text":"hm"}}`,
+		6:  `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"block-end","index":0,"block":{"type":"text","text":"hm"}}}`,
+		7:  `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"block-start","index":1,"blockType":"tool-call"}}`,
+		8:  `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"tool-call-delta","index":1,"id":"c1","name":"run","argumentsDelta":"{}"}}`,
+		9:  `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"block-end","index":1,"block":{"type":"tool-call","id":"c1","name":"run","arguments":"{}"}}}`,
+		10: `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"usage","usage":{"inputTokens":3,"outputTokens":2}}}`,
+		11: `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"finish","reason":{"kind":"tool-calls"}}}`,
+		12: `assistant/message {"turn":1,"step":1,"message":{"role":"assistant","content":[{"type":"text","text":"hm"},{"type":"tool-call","id":"c1","name":"run","arguments":"{}"}],"source":{"kind":"model","provider":"p","model":"m"},"id":"a1"},"usage":{"inputTokens":3,"outputTokens":2}}` + "\t" + `,"sourceEventSeqs":[4,5,6,7,8,9,10,11],"surfaceOp":"append"`,
+		13: `tool/call {"turn":1,"step":1,"callId":"c1","name":"run","arguments":"{}"}`,
+		14: `tool/result {"turn":1,"step":1,"message":{"role":"user","content":[{"type":"tool-result","toolCallId":"c1","content":[{"type":"text","text":"ok"}]}],"source":{"kind":"tool","callId":"c1"},"id":"r1"}}` + "\t" + `,"sourceEventSeqs":[13],"surfaceOp":"append"`,
+		15: `step/end {"turn":1,"step":1}`,
+		16: `step/start {"turn":1,"step":2}`,
+		17: `assistant/chunk {"turn":1,"step":2,"chunk":{"type":"finish","reason":{"kind":"stop"}}}`,
+		18: `assistant/message {"turn":1,"step":2,"message":{"role":"assistant","content":[],"source":{"kind":"model","provider":"p","model":"m"},"id":"a2"}}` + "\t" + `,"sourceEventSeqs":[17],"surfaceOp":"append"`,
+		19: `step/end {"turn":1,"step":2}`,
+		20: `turn/end {"turn":1,"reason":{"kind":"completed"}}`,
+	}
+	early = []string{
+		0:  `turn/start {"turn":1,"trigger":{"kind":"message","source":{"kind":"user"}}}`,
+		1:  `user/message {"content":[{"type":"text","text":"q"}],"source":{"kind":"user"}}` + "\t" + `,"surfaceOp":"append"`,
+		2:  `step/start {"turn":1,"step":1}`,
+		3:  `request/header {"header":{"config":{"model":"m"},"system":"s"},"reason":"initial"}`,
+		4:  `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"block-start","index":0,"blockType":"text"}}`,
+		5:  `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"text-delta","index":0,"text":"hm"}}`,
+		6:  `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"block-end","index":0,"block":{"type":"text","text":"hm"}}}`,
+		7:  `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"finish","reason":{"kind":"stop"}}}`,
+		8:  `assistant/message {"turn":1,"step":1,"content":[{"type":"text","text":"hm"}]}` + "\t" + `,"sourceEventSeqs":[4,5,6,7],"surfaceOp":"append"`,
+		9:  `step/end {"turn":1,"step":1}`,
+		10: `turn/end {"turn":1,"reason":{"kind":"completed"}}`,
+	}
+)
+
+// A breach changes a log in some places.
+type breach struct {
+	rule string // of which the findings are listed
+	name string
+	do   func(l []string) []string
+}
+
+// in replaces text in an event, which must hold it.
+func in(i int, old, new string) func([]string) []string {
+	return func(l []string) []string {
+		if !strings.Contains(l[i], old) {
+			panic(fmt.Sprintf("event %d has no %s", i, old))
+		}
+		l[i] = strings.Replace(l[i], old, new, 1)
+		return l
+	}
+}
+
+// at puts events before the one that stands at i.
+func at(i int, events ...string) func([]string) []string {
+	return func(l []string) []string { return slices.Insert(l, i, events...) }
+}
+
+// drop takes events away.
+func drop(from, to int) func([]string) []string {
+	return func(l []string) []string { return slices.Delete(l, from, to) }
+}
+
+func all(steps ...func([]string) []string) func([]string) []string {
+	return func(l []string) []string {
+		for _, s := range steps {
+			l = s(l)
+		}
+		return l
+	}
+}
+
+const (
+	cmpStart   = `compaction/start {"turn":null,"compactionId":"k","trigger":"manual"}`
+	cmpSummary = `compaction/summary {"compactionId":"k","summary":[{"type":"text","text":"s"}]}`
+	cmpEnd     = `compaction/end {"turn":null,"compactionId":"k","error":{"name":"E","message":"m"}}`
+)
+
+var breaches = map[string][]breach{
+	"modern": {
+		{"HDR-SHAPE", "data is no object", in(3, `{"header":{"config":{"provider":"p","model":"m"}},"reason":"initial"}`, `[]`)},
+		{"HDR-SHAPE", "reason is no string", in(3, `"reason":"initial"`, `"reason":7`)},
+		{"HDR-SHAPE", "header is no object", in(3, `{"config":{"provider":"p","model":"m"}}`, `[]`)},
+		{"HDR-SHAPE", "system is no string", in(3, `"m"}}`, `"m"},"system":5}`)},
+		{"HDR-SHAPE", "a tool without name", in(3, `"m"}}`, `"m"},"tools":[{"name":5,"description":"d","parameters":{}}]}`)},
+		{"HDR-SHAPE", "config is no object", in(3, `{"provider":"p","model":"m"}`, `[]`)},
+		{"HDR-SHAPE", "adapterDefaults is no object", in(3, `"m"}}`, `"m"},"adapterDefaults":[]}`)},
+		{"HDR-SHAPE", "a default that is not true", in(3, `"m"}}`, `"m","maxTokens":5},"adapterDefaults":{"maxTokens":false}}`)},
+		{"HDR-INITIAL", "initial twice", at(17, `request/header {"header":{"config":{"provider":"p","model":"n"}},"reason":"initial"}`)},
+		{"HDR-INITIAL", "change first", in(3, `initial`, `change`)},
+		{"HDR-INITIAL", "resume first", in(3, `initial`, `resume`)},
+		{"HDR-INITIAL", "change of a new process", at(17, `session/end-seed {}`, `request/header {"header":{"config":{"provider":"p","model":"n"}},"reason":"change"}`)},
+		{"HDR-INITIAL", "resume of no new process", at(17, `request/header {"header":{"config":{"provider":"p","model":"n"}},"reason":"resume"}`)},
+		{"HDR-NOOP", "nothing changed", at(17, `request/header {"header":{"config":{"provider":"p","model":"m"}},"reason":"change"}`)},
+		{"CALL-ID", "no string", in(12, `"id":"c1"`, `"id":1`)},
+		{"CALL-ID", "empty", in(12, `"id":"c1"`, `"id":""`)},
+		{"LOG-ENV", "ignorable is false", in(19, `{"turn":1,"step":2}`, `{"turn":1,"step":2}`+"\t"+`,"ignorable":false`)},
+		{"EVT-SHAPE", "data is no object", in(13, `{"turn":1,"step":1,"callId":"c1","name":"run","arguments":"{}"}`, `[1]`)},
+		{"EVT-SHAPE", "a further key of turn/end", in(20, `{"turn":1,`, `{"turn":1,"extra":1,`)},
+		{"EVT-SHAPE", "a cause that is no object", in(20, `"completed"`, `"aborted","reason":"x"`)},
+		{"MSG-SHAPE", "a result without message", in(14, `"message":`, `"massage":`)},
+		{"MSG-SHAPE", "a message that is no object", in(12, `"message":{`, `"message":7,"was":{`)},
+		{"MSG-SHAPE", "a block of another type", in(14, `"type":"tool-result"`, `"type":"text"`)},
+		{"STREAM-END", "a block ends twice", all(at(7, `assistant/chunk {"turn":1,"step":1,"chunk":{"type":"block-end","index":0,"block":{"type":"text","text":"hm"}}}`))},
+		{"STEP-OPEN", "no turn is open", at(0, `step/start {"turn":1,"step":1}`)},
+		{"STEP-OPEN", "of another turn", in(16, `"turn":1`, `"turn":2`)},
+		{"STEP-OPEN", "inside another step", drop(15, 16)},
+		{"CHUNK-CITE", "cites nothing", in(12, `"sourceEventSeqs":[4,5,6,7,8,9,10,11],`, ``)},
+		{"CHUNK-CITE", "cites what is not its own", in(12, `4,5,6`, `2,4,5,6`)},
+		{"CHUNK-CITE", "goes on", all(in(14, `[13]`, `[14]`), at(12, `todo/write {"todos":[]}`), in(13, `10,11]`, `10,11,12]`))},
+		{"CHUNK-CITE", "no chunk came", all(drop(17, 18), in(17, `[17]`, `[16]`))},
+		{"CHUNK-ASM", "another block", in(12, `"text":"hm"`, `"text":"ha"`)},
+		{"CHUNK-ASM", "cancelled, and said nothing", all(in(18, `"content":[]`, `"content":[{"type":"text","text":"x"}]`), in(18, `"id":"a2"}}`, `"id":"a2"},"interrupted":true}`), in(17, `{"type":"finish","reason":{"kind":"stop"}}`, `{"type":"block-start","index":0,"blockType":"text"}`))},
+		{"CHUNK-USAGE", "left out", in(12, `,"usage":{"inputTokens":3,"outputTokens":2}`, ``)},
+		{"CALL-MATCH", "run twice", at(15, `tool/call {"turn":1,"step":1,"callId":"c1","name":"run","arguments":"{}"}`)},
+		{"CMP-PAIR", "summed up twice", at(21, cmpStart, cmpSummary, cmpSummary, cmpEnd)},
+		{"CMP-PAIR", "a summary alone", at(21, cmpSummary, cmpEnd)},
+		{"CMP-PAIR", "ends for another turn", at(21, cmpStart, cmpSummary, strings.Replace(cmpEnd, "null", "1", 1))},
+		{"CMP-PAIR", "ends alone", at(21, cmpEnd)},
+		{"CMP-OWNER", "of another turn", at(16, strings.Replace(cmpStart, "null", "3", 1), cmpEnd)},
+		{"CMP-OWNER", "of no turn inside one", at(16, cmpStart, cmpEnd)},
+		{"CMP-OWNER", "a turn ends while it is open", at(20, strings.Replace(cmpStart, "null", "1", 1))},
+	},
+	"early": {
+		{"HDR-PLACE", "two in a step", at(4, `request/header {"header":{"config":{"model":"n"}},"reason":"fallback"}`)},
+		{"HDR-NOOP", "a fallback that a delta could say", all(at(4, `request/header {"header":{"config":{"model":"n"},"system":"s"},"reason":"fallback"}`))},
+		{"HDR-INITIAL", "fallback first", in(3, `initial`, `fallback`)},
+		{"HDR-DELTA", "a key of no delta", at(4, `request/header-delta {"delta":{}}`)},
+		{"HDR-DELTA", "keeps lines that are not there", at(4, `request/header-delta {"system":{"keepStart":4,"keepEnd":0,"insert":[]}}`)},
+		{"HDR-NOOP", "a delta of nothing", at(4, `request/header-delta {}`)},
+		{"HDR-NOOP", "a delta that changes nothing", at(4, `request/header-delta {"config":{"model":"m"}}`)},
+		{"CHUNK-CITE", "an empty list", in(8, `[4,5,6,7]`, `[]`)},
+		{"MSG-SHAPE", "no provider in builds that name it", in(3, `{"model":"m"}`, `{"provider":"p","model":"m"}`)},
+	},
+}
+
+// Every way to break a rule that has several, with the words for it. Those with a pair
+// of logs of their own are not repeated.
+func TestBreaches(t *testing.T) {
+	const (
+		modernHead = `{"type":"session","version":0,"id":"s","createdAt":1,"cwd":"/w","delegationDepth":0}` + "\n"
+		earlyHead  = `{"type":"session","version":0,"id":"s","createdAt":1,"cwd":"/w"}` + "\n"
+	)
+	var got strings.Builder
+	for _, base := range []struct {
+		name, head string
+		lines      []string
+	}{{"modern", modernHead, modern}, {"early", earlyHead, early}} {
+		if res := judge(t, []byte(base.head+eventLines(base.lines...)), Options{}); res.Verdict != OK || res.Errors+res.Warnings > 0 {
+			t.Fatalf("%s is not sound:\n%s", base.name, verdictLines(res))
+		}
+		for _, b := range breaches[base.name] {
+			res := judge(t, []byte(base.head+eventLines(b.do(slices.Clone(base.lines))...)), Options{})
+			fmt.Fprintf(&got, "== %s, %s: %s (%s)\n", base.name, b.rule, b.name, res.Verdict)
+			n := 0
+			for _, f := range res.Findings {
+				if f.Rule == b.rule {
+					n++
+					fmt.Fprintf(&got, "%s line %d seq %d %s: %s\n", f.Severity, f.Pos.Line, f.Seq, f.Path, f.Message)
+				}
+			}
+			if n == 0 {
+				t.Errorf("%s: %s: nothing is found by %s:\n%s", base.name, b.name, b.rule, verdictLines(res))
+			}
+		}
+	}
+	golden := filepath.Join("testdata", "breaches.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if d := cmp.Diff(string(read(t, golden)), got.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
