@@ -503,7 +503,7 @@ func toString(v []byte) string {
 // (SEMANTICS §5.5). The harness applies most of them all the same.
 type DeltaDefect struct {
 	Path    string // within data, e.g. "system.keepStart"
-	Problem string // e.g. "9 is more than the 3 lines before"
+	Problem string // e.g. "is 9, more than the 3 lines before"
 }
 
 func (d DeltaDefect) String() string { return d.Path + ": " + d.Problem }
@@ -567,7 +567,7 @@ func systemDefects(old []string, d []byte, add func(string, string, ...any)) {
 			add("system."+key, "is %s, want a whole number from 0", describe(v))
 		case k > int64(len(old)):
 			ok = false
-			add("system."+key, "%d is more than the %d lines before", k, len(old))
+			add("system."+key, "is %d, more than the %d lines before", k, len(old))
 		}
 		keep[i] = k
 	}

@@ -205,8 +205,8 @@ func TestVectorsApplyMalformed(t *testing.T) {
 	// What an auditor says of each; the result is the vector's.
 	defects := map[string][]string{
 		"empty delta":                       {"data: is empty"},
-		"keepStart past end":                {"system.keepStart: 9 is more than the 3 lines before"},
-		"keepEnd past end":                  {"system.keepEnd: 9 is more than the 3 lines before"},
+		"keepStart past end":                {"system.keepStart: is 9, more than the 3 lines before"},
+		"keepEnd past end":                  {"system.keepEnd: is 9, more than the 3 lines before"},
 		"overlapping keeps duplicate lines": {"system: keeps 2 and 2 of 3 lines, some of them twice"},
 		"insert line with newline":          {"system.insert[0]: holds a line break"},
 		"negative keepStart":                {"system.keepStart: is -1, want a whole number from 0"},
@@ -227,7 +227,7 @@ func TestVectorsApplyMalformed(t *testing.T) {
 		"config null keeps previous":        {"config: is null, want an object"},
 		"unknown extra field":               {`data: has a key no writer uses, "bogus"`},
 		"changed twice last wins":           {`tools.changed[1]: names "buoy" a second time`},
-		"keeps on absent system":            {"system.keepStart: 2 is more than the 0 lines before", "system.keepEnd: 2 is more than the 0 lines before"},
+		"keeps on absent system":            {"system.keepStart: is 2, more than the 0 lines before", "system.keepEnd: is 2, more than the 0 lines before"},
 		"tools on absent":                   {`tools.removed[0]: removes "x", which is not there`, `tools.changed[0]: changes "buoy", which is not there`},
 		"prefix null keeps":                 {"messagePrefix: is null, want an array"},
 	}
