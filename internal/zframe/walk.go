@@ -127,7 +127,14 @@ type Walker struct {
 
 // NewWalker walks the first size bytes of r.
 func NewWalker(r io.ReaderAt, size int64) *Walker {
-	return &Walker{r: r, size: size, buf: make([]byte, 0, 32<<10), steps: size/8 + 1<<16}
+	w := &Walker{buf: make([]byte, 0, 32<<10)}
+	w.Reset(r, size)
+	return w
+}
+
+// Reset makes w a walker at the start of another file. It keeps its buffer.
+func (w *Walker) Reset(r io.ReaderAt, size int64) {
+	*w = Walker{r: r, size: size, buf: w.buf[:0], steps: size/8 + 1<<16}
 }
 
 // Offset is where the next frame is looked for.

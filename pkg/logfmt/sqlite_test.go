@@ -1210,3 +1210,20 @@ func BenchmarkDatabase(b *testing.B) {
 		}
 	}
 }
+
+// Seqs that follow one another are written one from the other.
+func TestSourcesInRows(t *testing.T) {
+	for _, seqs := range [][]int64{
+		{8, 9, 10, 11}, {98, 99, 100, 101, 5, 6}, {999999, 1000000}, {3, 2, 1}, {0, 1}, {9}, {7, 9, 10, 12},
+		{maxSafe - 1, maxSafe},
+	} {
+		stored, ok := AppendSourceSeqs(nil, seqs)
+		if !ok {
+			t.Fatalf("%v is not written", seqs)
+		}
+		want, _ := json.Marshal(seqs)
+		if got, err := appendSources([]byte("x9"), stored); err != nil || string(got) != "x9"+string(want) {
+			t.Errorf("%v: got %s, %v", seqs, got, err)
+		}
+	}
+}

@@ -452,9 +452,10 @@ func appendText(b, text []byte) []byte {
 
 // blobReader decompresses data columns.
 type blobReader struct {
-	dec *zframe.Decoder
-	src bytes.Reader
-	out []byte
+	dec  *zframe.Decoder
+	walk *zframe.Walker
+	src  bytes.Reader
+	out  []byte
 }
 
 var errTooLong = errors.New("too long")
@@ -467,7 +468,12 @@ func (z *blobReader) read(blob []byte, limit int) ([]byte, error) {
 		z.dec = zframe.NewDecoder()
 	}
 	z.src.Reset(blob)
-	f, err := zframe.NewWalker(&z.src, int64(len(blob))).Next()
+	if size := int64(len(blob)); z.walk == nil {
+		z.walk = zframe.NewWalker(&z.src, size)
+	} else {
+		z.walk.Reset(&z.src, size)
+	}
+	f, err := z.walk.Next()
 	var structure *zframe.Error
 	switch {
 	case err == io.EOF:
@@ -526,6 +532,7 @@ const (
 func appendSources(dst, v []byte) ([]byte, error) {
 	dst = append(dst, '[')
 	var seq int64
+	last := 0 // where the last number begins
 	for first := true; len(v) > 0; first = false {
 		limit := uint64(maxSafe)
 		if !first {
@@ -546,8 +553,17 @@ func appendSources(dst, v []byte) ([]byte, error) {
 			if seq += d; seq < 0 || seq > maxSafe {
 				return dst, errSeqRange
 			}
+			end := len(dst)
 			dst = append(dst, ',')
+			if d == 1 { // as nearly always
+				if dst = append(dst, dst[last:end]...); increment(dst[end+1:]) {
+					last = end + 1
+					continue
+				}
+				dst = dst[:end+1]
+			}
 		}
+		last = len(dst)
 		dst = appendInt(dst, seq)
 	}
 	return append(dst, ']'), nil
