@@ -78,6 +78,11 @@ type pendingCall struct {
 	call     int64 // seq of the tool/call; -1 before it
 }
 
+var (
+	answerKeys = []string{"step", "message", "content"}
+	resultKeys = []string{"callId", "message"}
+)
+
 // Add takes the next event.
 func (t *CloserTracker) Add(e *logfmt.Event) {
 	t.seen, t.seq, t.time = true, e.Seq, e.Time
@@ -92,11 +97,12 @@ func (t *CloserTracker) Add(e *logfmt.Event) {
 	case logfmt.TypeStepEnd:
 		t.step, t.pending = t.step[:0], t.pending[:0]
 	case logfmt.TypeAssistantMessage:
-		content := jsjson.Get(e.Data, "content")
-		if m := jsjson.Get(e.Data, "message"); m != nil {
+		var of [3][]byte
+		jsjson.Fields(e.Data, of[:], answerKeys)
+		step, content := of[0], of[2]
+		if m := of[1]; m != nil {
 			content = jsjson.Get(m, "content")
 		}
-		step := jsjson.Get(e.Data, "step")
 		for b := range jsjson.Elements(content) {
 			if jsjson.StrEq(jsjson.Get(b, "type"), "tool-call") {
 				t.call(jsjson.Get(b, "id"), step)
@@ -107,8 +113,10 @@ func (t *CloserTracker) Add(e *logfmt.Event) {
 			t.pending[p].call = e.Seq
 		}
 	case logfmt.TypeToolResult:
-		id := jsjson.Get(e.Data, "callId")
-		if m := jsjson.Get(e.Data, "message"); m != nil {
+		var of [2][]byte
+		jsjson.Fields(e.Data, of[:], resultKeys)
+		id := of[0]
+		if m := of[1]; m != nil {
 			id = jsjson.Get(jsjson.Get(m, "source"), "callId")
 		}
 		if p := t.find(id); p >= 0 {

@@ -158,6 +158,9 @@ type Surface struct {
 	faults  []*SurfaceError
 	sources []logfmt.SeqRange
 	sorted  []logfmt.SeqRange
+	// Lean keeps the data of tool results only, with which the surface rules compare
+	// later events. It is for those who look at the faults and at no message.
+	Lean bool
 	// onReplace is told the first position that a replace changed.
 	onReplace func(pos int)
 }
@@ -221,14 +224,23 @@ func messageType(typ string) bool { return Eligible(typ, Eras{}) }
 // stand in the order in which the harness looks for them and are valid until the
 // next call; era tells which types are eligible.
 func (s *Surface) Apply(e *logfmt.Event, era Eras) (Change, []*SurfaceError) {
-	c, n, i, j := s.judge(e, era)
+	c, i, j := s.judge(e, era)
 	switch c {
 	case Appended:
 		if len(s.nodes) == 0 && s.gen == 0 {
 			s.rooted = e.Type == logfmt.TypeSystemMessage
 		}
-		s.nodes = append(s.nodes, n)
+		s.nodes = append(s.nodes, s.node(e))
 	case Replaced:
+		n := s.node(e)
+		if e.Type == logfmt.TypeToolResult {
+			// A rewritten result keeps the id of the one it replaces (SEMANTICS §10.4).
+			first := s.nodes[i]
+			n.root, n.identity = first.root, first.identity
+			if id := storedID(first); id != nil {
+				n.identity = bytes.Clone(id)
+			}
+		}
 		s.replace(n, i, j)
 	}
 	return c, s.faults
@@ -237,14 +249,16 @@ func (s *Surface) Apply(e *logfmt.Event, era Eras) (Change, []*SurfaceError) {
 // Check is Apply without taking the event up: what would happen, and which
 // rules it breaks.
 func (s *Surface) Check(e *logfmt.Event, era Eras) (Change, []*SurfaceError) {
-	c, _, _, _ := s.judge(e, era)
+	c, _, _ := s.judge(e, era)
 	return c, s.faults
 }
 
-func (s *Surface) judge(e *logfmt.Event, era Eras) (c Change, n *Node, i, j int) {
+// judge finds what the event would do. Of a replace, i and j are the ends of the
+// range, by position.
+func (s *Surface) judge(e *logfmt.Event, era Eras) (c Change, i, j int) {
 	s.faults = nil
 	if e.Op == nil && e.Sources == nil && !takesPart(e) {
-		return Unchanged, nil, 0, 0
+		return Unchanged, 0, 0
 	}
 	format := formatOf(e.Gen)
 	if !eligible(e, era) {
@@ -255,7 +269,7 @@ func (s *Surface) judge(e *logfmt.Event, era Eras) (c Change, n *Node, i, j int)
 			s.fault(e, FaultEligible, -1, "this type takes no place on the surface and cannot carry sourceEventSeqs")
 		}
 		if !takesPart(e) {
-			return Unchanged, nil, 0, 0
+			return Unchanged, 0, 0
 		}
 	}
 	if e.Sources != nil && format.settled && e.Type == logfmt.TypeAssistantMessage {
@@ -266,7 +280,7 @@ func (s *Surface) judge(e *logfmt.Event, era Eras) (c Change, n *Node, i, j int)
 			s.fault(e, FaultMarker, -1, "a message without surfaceOp is not seen by the model")
 		}
 		s.checkSources(e)
-		return Unchanged, nil, 0, 0
+		return Unchanged, 0, 0
 	}
 	start, end, kind := readOp(e.Op, format)
 	switch kind {
@@ -275,11 +289,11 @@ func (s *Surface) judge(e *logfmt.Event, era Eras) (c Change, n *Node, i, j int)
 		if format.rooted && e.Type == logfmt.TypeSystemMessage && !s.rooted && (len(s.nodes) > 0 || s.gen > 0) {
 			s.fault(e, FaultHead, s.nodes[0].Seq, "a system/message joins a surface that did not begin with one")
 		}
-		return Appended, newNode(e), 0, 0
+		return Appended, 0, 0
 	case opBad:
 		s.fault(e, FaultOpShape, -1, `surfaceOp is neither "append" nor `+format.replaceForm())
 		s.checkSources(e)
-		return Unchanged, nil, 0, 0
+		return Unchanged, 0, 0
 	case opLoose:
 		s.fault(e, FaultOpShape, -1, "surfaceOp is not exactly "+format.replaceForm())
 	}
@@ -294,7 +308,7 @@ func (s *Surface) judge(e *logfmt.Event, era Eras) (c Change, n *Node, i, j int)
 	}
 	ok := s.checkSources(e)
 	if i < 0 || j < 0 || i > j {
-		return Unchanged, nil, 0, 0
+		return Unchanged, 0, 0
 	}
 	if ok {
 		s.checkShadow(e, s.nodes[i:j+1])
@@ -305,16 +319,7 @@ func (s *Surface) judge(e *logfmt.Event, era Eras) (c Change, n *Node, i, j int)
 	if e.Type == logfmt.TypeToolResult {
 		s.checkRewrite(e, s.nodes[i:j+1])
 	}
-	n = newNode(e)
-	if e.Type == logfmt.TypeToolResult {
-		// A rewritten result keeps the id of the one it replaces (SEMANTICS §10.4).
-		first := s.nodes[i]
-		n.root, n.identity = first.root, first.identity
-		if id := storedID(first); id != nil {
-			n.identity = bytes.Clone(id)
-		}
-	}
-	return Replaced, n, i, j
+	return Replaced, i, j
 }
 
 func (s *Surface) fault(e *logfmt.Event, f SurfaceFault, node int64, detail string) {
@@ -322,6 +327,13 @@ func (s *Surface) fault(e *logfmt.Event, f SurfaceFault, node int64, detail stri
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+func (s *Surface) node(e *logfmt.Event) *Node {
+	if s.Lean && e.Type != logfmt.TypeToolResult {
+		return &Node{Seq: e.Seq, Type: e.Type, root: e.Seq, gen: e.Gen}
+	}
+	return newNode(e)
+}
 
 func newNode(e *logfmt.Event) *Node {
 	buf := make([]byte, 0, len(e.Data)+len(e.Op))

@@ -236,8 +236,8 @@ func newBuilds(h *logfmt.Header, golden bool) *builds {
 	return b
 }
 
-// see takes the evidence of one event.
-func (b *builds) see(e *logfmt.Event, inherited bool) {
+// see takes the evidence of one event, of which message is that member.
+func (b *builds) see(e *logfmt.Event, message []byte, inherited bool) {
 	b.foreign, b.beyond = false, false
 	if b.fixed {
 		b.upgraded(e)
@@ -287,7 +287,7 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 		}
 	case "assistant/message":
 		switch {
-		case jsjson.Get(d, "message") != nil:
+		case message != nil:
 			narrow(buildMessages, 0)
 			if jsjson.Get(d, "interrupted") != nil {
 				narrow(buildInterrupted, 0)
@@ -304,7 +304,7 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 			narrow(buildEmptySources, 0)
 		}
 	case "tool/result":
-		if jsjson.Get(d, "message") != nil {
+		if message != nil {
 			narrow(buildMessages, 0)
 		} else if jsjson.Get(d, "callId") != nil {
 			narrow(0, buildMessages)
@@ -313,7 +313,7 @@ func (b *builds) see(e *logfmt.Event, inherited bool) {
 			}
 		}
 	case "steering/message":
-		if jsjson.Get(d, "message") != nil {
+		if message != nil {
 			narrow(buildMessages, 0)
 		}
 	case "request/header":

@@ -72,7 +72,7 @@ type Context struct {
 	turn     int64     // named by the event at hand; -1 when none, or no whole number from 1
 	step     int64     // likewise
 	surfaced bool      // its type takes a place on the surface
-	payload  [3][]byte // its members turn, step and chunk; of a piece of text the chunk only
+	payload  [4][]byte // its members turn, step, chunk and message; of a piece the chunk only
 
 	gen     *generation // of the log; nil for generation 0
 	pending calls       // of the open step, see followCalls
@@ -292,17 +292,17 @@ func (c *Context) event(e *logfmt.Event) {
 	c.run.begin(c, e, c.reports != reports)
 }
 
-var payloadKeys = []string{"turn", "step", "chunk"}
+var payloadKeys = []string{"turn", "step", "chunk", "message"}
 
 // read takes turn and step out of the event.
 func (c *Context) read(e *logfmt.Event) {
 	if turn, step, chunk, ok := e.Piece(); ok {
-		c.turn, c.step, c.payload = turn, step, [3][]byte{2: chunk}
+		c.turn, c.step, c.payload = turn, step, [4][]byte{2: chunk}
 		c.chunkIs = chunkType(chunk)
 		return
 	}
 	c.turn, c.step, c.chunkIs = -1, -1, ""
-	c.payload = [3][]byte{}
+	c.payload = [4][]byte{}
 	if jsjson.KindOf(e.Data) != jsjson.Object {
 		return
 	}
@@ -420,7 +420,7 @@ func (c *Context) damage() {
 func (c *Context) evidence(e *logfmt.Event) {
 	b := c.builds
 	before := b.now()
-	b.see(e, c.Inherited(e))
+	b.see(e, c.message(), c.Inherited(e))
 	c.Foreign = b.foreign
 	if now := b.now(); now != c.Builds {
 		c.Builds, c.eras = now, now.Eras()
@@ -509,7 +509,7 @@ func (c *Context) apply(e *logfmt.Event) {
 	case "tool/result":
 		if !isReplace(e) {
 			c.adopt(turn, step)
-			if id, ok := resultCall(e); ok {
+			if id, ok := c.resultCall(e); ok {
 				delete(c.Calls, id)
 			}
 		}
@@ -623,14 +623,12 @@ var chunkTypes = [...]string{"text-delta", "reasoning-delta", "tool-call-delta",
 // isReplace reports whether the event asks to replace, well formed or not.
 func isReplace(e *logfmt.Event) bool { return jsjson.KindOf(e.Op) == jsjson.Object }
 
+// message is the member message of the event at hand, nil when it has none. It is
+// long, and looked for once.
+func (c *Context) message() []byte { return c.payload[3] }
+
 // resultCall is the call that a tool result answers.
-func resultCall(e *logfmt.Event) (string, bool) {
-	m := jsjson.Get(e.Data, "message")
-	if m == nil {
-		return jsjson.Str(jsjson.Get(e.Data, "callId"))
-	}
-	return jsjson.Str(jsjson.Get(jsjson.Get(m, "source"), "callId"))
-}
+func (c *Context) resultCall(e *logfmt.Event) (string, bool) { return jsjson.Str(c.resultToken(e)) }
 
 // takeWitness follows what the parts of the log say about one another.
 func (c *Context) takeWitness(e *logfmt.Event) {

@@ -66,7 +66,7 @@ func (c *Context) followCalls(e *logfmt.Event) {
 		if isReplace(e) {
 			return
 		}
-		if id, ok := resultCall(e); ok {
+		if id, ok := c.resultCall(e); ok {
 			p.list = slices.DeleteFunc(p.list, func(x pending) bool { return x.id == id })
 		}
 	}
@@ -151,7 +151,7 @@ func genCallPair(c *Context, e *logfmt.Event) {
 	if e.Type != "tool/result" || isReplace(e) || !c.inStep() || c.pending.lost {
 		return
 	}
-	if id, ok := resultCall(e); ok && c.pending.find(id) == nil {
+	if id, ok := c.resultCall(e); ok && c.pending.find(id) == nil {
 		c.Report(e, "", "tool/result answers call %s, expected one that the answer of step %s asks for and that has no result", quoted(id), number(c.Step.N))
 	}
 }
@@ -171,7 +171,7 @@ func genRepair(c *Context, e *logfmt.Event) {
 	if e.Type != "tool/result" || isReplace(e) || !c.inStep() || c.pending.lost {
 		return
 	}
-	id, ok := resultCall(e)
+	id, ok := c.resultCall(e)
 	x := c.pending.find(id)
 	if !ok || x == nil || x.call >= 0 {
 		return

@@ -136,7 +136,12 @@ func (p *pairingChecker) Event(c *Context, e *logfmt.Event) {
 		p.off = p.off || len(c.Faults) > 0
 	case fold.Appended:
 		if !p.stale {
-			p.take(e.Type, e.Data, e.Seq, false)
+			switch e.Type {
+			case "assistant/message":
+				p.ask(c.answerOf(e).content, e.Seq)
+			case "tool/result":
+				p.answer(c.resultToken(e), e.Seq, false)
+			}
 		}
 	}
 }
@@ -157,47 +162,43 @@ func (p *pairingChecker) tell(key string) bool {
 	return !was
 }
 
-// take counts a node of the surface; again tells that all of them are counted
-// again.
-func (p *pairingChecker) take(typ string, data []byte, seq int64, again bool) {
-	switch typ {
-	case "assistant/message":
-		for b := range jsjson.Elements(readAnswer(data).content) {
-			if !jsjson.StrEq(jsjson.Get(b, "type"), "tool-call") {
-				continue
+// ask counts the calls of an answer on the surface, by its content.
+func (p *pairingChecker) ask(content []byte, seq int64) {
+	for b := range jsjson.Elements(content) {
+		if !jsjson.StrEq(jsjson.Get(b, "type"), "tool-call") {
+			continue
+		}
+		if id := jsjson.Get(b, "id"); len(id) > 2 {
+			if p.open == nil {
+				p.open = map[string]openCall{}
 			}
-			if id := jsjson.Get(b, "id"); len(id) > 2 {
-				if p.open == nil {
-					p.open = map[string]openCall{}
-				}
-				p.open[string(id)] = openCall{seq, p.open[string(id)].n + 1}
-				p.order = append(p.order, string(id))
-			}
+			p.open[string(id)] = openCall{seq, p.open[string(id)].n + 1}
+			p.order = append(p.order, string(id))
 		}
-	case "tool/result":
-		id := jsjson.Get(data, "callId")
-		if m := jsjson.Get(data, "message"); m != nil {
-			id = jsjson.Get(jsjson.Get(m, "source"), "callId")
-		}
-		if len(id) <= 2 {
-			p.off = p.off || jsjson.KindOf(id) != jsjson.String // it may be any call's
-			return
-		}
-		o, ok := p.open[string(id)]
-		switch {
-		case !ok && again:
-			p.orphans = append(p.orphans, orphan{string(id), seq})
-		case !ok: // it answers nothing as it is appended, which is CALL-PAIR
-			p.tell("result " + string(id))
-		case o.n > 1:
-			p.open[string(id)] = openCall{o.seq, o.n - 1}
-		default:
-			delete(p.open, string(id))
-		}
-		const few = 64
-		if len(p.order) > few+2*len(p.open) { // most of them were answered
-			p.order = slices.DeleteFunc(p.order, func(id string) bool { _, ok := p.open[id]; return !ok })
-		}
+	}
+}
+
+// answer counts a result on the surface, by the id of its call; again tells that
+// all nodes are counted again.
+func (p *pairingChecker) answer(id []byte, seq int64, again bool) {
+	if len(id) <= 2 {
+		p.off = p.off || jsjson.KindOf(id) != jsjson.String // it may be any call's
+		return
+	}
+	o, ok := p.open[string(id)]
+	switch {
+	case !ok && again:
+		p.orphans = append(p.orphans, orphan{string(id), seq})
+	case !ok: // it answers nothing as it is appended, which is CALL-PAIR
+		p.tell("result " + string(id))
+	case o.n > 1:
+		p.open[string(id)] = openCall{o.seq, o.n - 1}
+	default:
+		delete(p.open, string(id))
+	}
+	const few = 64
+	if len(p.order) > few+2*len(p.open) { // most of them were answered
+		p.order = slices.DeleteFunc(p.order, func(id string) bool { _, ok := p.open[id]; return !ok })
 	}
 }
 
@@ -209,7 +210,16 @@ func (p *pairingChecker) dispatch(c *Context, e *logfmt.Event) {
 		clear(p.open)
 		p.order, p.orphans, p.stale = p.order[:0], p.orphans[:0], false
 		for _, n := range c.Surface.Nodes() {
-			p.take(n.Type, n.Data, n.Seq, true)
+			switch n.Type {
+			case "assistant/message":
+				p.ask(readAnswer(n.Data).content, n.Seq)
+			case "tool/result":
+				id := jsjson.Get(n.Data, "callId")
+				if m := jsjson.Get(n.Data, "message"); m != nil {
+					id = jsjson.Get(jsjson.Get(m, "source"), "callId")
+				}
+				p.answer(id, n.Seq, true)
+			}
 		}
 	}
 	if len(p.open) == 0 && len(p.orphans) == 0 || c.losses > 0 || len(c.doubt) > 0 {

@@ -144,7 +144,7 @@ func checkMessage(c *Context, e *logfmt.Event) {
 		return
 	}
 	m := messageCheck{c: c, e: e}
-	nested := jsjson.Get(d, "message")
+	nested := c.message()
 	switch e.Type {
 	case "user/message":
 		if jsjson.Get(d, "role") != nil || jsjson.Get(d, "id") != nil || c.Builds.Since(buildMessages) && jsjson.Get(d, "source") == nil {

@@ -230,7 +230,7 @@ func checkCallPair(c *Context, e *logfmt.Event) {
 	if ok && (!c.Turn.names(turn) || !c.Step.names(step)) {
 		return
 	}
-	id, ok := resultCall(e)
+	id, ok := c.resultCall(e)
 	if !ok {
 		return
 	}
@@ -249,7 +249,7 @@ func synthetic(c *Context, e *logfmt.Event) bool {
 		return c.Builds.Min < buildNotStarted
 	case jsjson.StrEq(code, "TOOL_NOT_STARTED"):
 		isError := jsjson.Get(e.Data, "isError")
-		if m := jsjson.Get(e.Data, "message"); m != nil {
+		if m := c.message(); m != nil {
 			isError = jsjson.Get(jsjson.Index(jsjson.Get(m, "content"), 0), "isError")
 		}
 		return string(isError) == "true"

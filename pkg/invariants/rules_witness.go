@@ -494,7 +494,7 @@ func (k *callList) after(c *Context, e *logfmt.Event) {
 		if isReplace(e) {
 			return
 		}
-		id := resultToken(e)
+		id := c.resultToken(e)
 		if jsjson.KindOf(id) != jsjson.String {
 			k.known = false // it may have been any call's
 			return
@@ -512,8 +512,8 @@ func (k *callList) after(c *Context, e *logfmt.Event) {
 }
 
 // resultToken is the id of the call that a tool result answers, a JSON token.
-func resultToken(e *logfmt.Event) []byte {
-	if m := jsjson.Get(e.Data, "message"); m != nil {
+func (c *Context) resultToken(e *logfmt.Event) []byte {
+	if m := c.message(); m != nil {
 		return jsjson.Get(jsjson.Get(m, "source"), "callId")
 	}
 	return jsjson.Get(e.Data, "callId")
@@ -561,11 +561,11 @@ func checkResultCite(c *Context, e *logfmt.Event) {
 			return
 		}
 	}
-	id, ok := resultCall(e)
+	id, ok := c.resultCall(e)
 	if !ok {
 		return
 	}
-	if c.called.repeats(resultToken(e)) {
+	if c.called.repeats(c.resultToken(e)) {
 		return // which call is meant is what nobody knows
 	}
 	seq, pending := c.Calls[id]
@@ -629,7 +629,7 @@ func (m *completeChecker) Event(c *Context, e *logfmt.Event) {
 		}
 	case "tool/result":
 		if k.known && c.inStep() && !m.askew && !isReplace(e) {
-			m.order(c, e, resultToken(e), "tool/result", func(b *call) bool { return b.answered })
+			m.order(c, e, c.resultToken(e), "tool/result", func(b *call) bool { return b.answered })
 		}
 	case "step/start":
 		m.flush(c)

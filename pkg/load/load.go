@@ -142,6 +142,7 @@ type Loader struct {
 // New starts the load of a log with the given header, which may be nil.
 func New(h *logfmt.Header, o Options) *Loader {
 	l := &Loader{opts: o, texts: fold.DefaultCloserTexts, ids: map[int64][]byte{}, before: none, behind: none}
+	l.surface.Lean = true
 	if o.Texts != nil {
 		l.texts = *o.Texts
 	}

@@ -157,6 +157,13 @@ type pieceForm struct {
 	data []byte // from behind the time to the text; empty when there is no form
 	mark PieceMark
 	gen  uint8
+
+	// next is how the line begins that has the seq behind the last one and the same
+	// time, up to the text: most lines do. Empty when it is not known.
+	next   []byte
+	seqEnd int // of the seq in next
+	seq    int64
+	time   int64
 }
 
 const (
@@ -173,7 +180,7 @@ func (f *pieceForm) learn(rec *record) {
 	}
 	head, _ := e.PieceText()
 	f.data = append(append(f.data[:0], formData...), head...)
-	f.mark, f.gen = e.Mark, e.Gen
+	f.mark, f.gen, f.next = e.Mark, e.Gen, f.next[:0]
 }
 
 // match reads a line of the form from the start of b, which holds more of the
@@ -183,22 +190,15 @@ func (f *pieceForm) match(b []byte, rec *record) (line []byte, ok bool) {
 	if len(f.data) == 0 {
 		return nil, false
 	}
-	i, ok := after(b, 0, formSeq)
-	if !ok {
-		return nil, false
+	text := len(f.next)
+	seq, time, seqEnd := f.seq, f.time, f.seqEnd
+	if text == 0 || len(b) < text || !bytes.Equal(b[:text], f.next) {
+		if seq, time, seqEnd, text = f.head(b); text < 0 {
+			return nil, false
+		}
 	}
-	seqAt := i
-	seq, i := plainCount(b, i)
-	seqEnd := i
-	if i, ok = after(b, i, formTime); !ok || seq < 0 {
-		return nil, false
-	}
-	time, i := plainCount(b, i)
-	dataAt := i + len(formData)
-	if time < 0 || len(b)-i < len(f.data) || !bytes.Equal(b[i:i+len(f.data)], f.data) {
-		return nil, false
-	}
-	i = jsjson.CanonicalString(b, i+len(f.data))
+	dataAt := text - len(f.data) + len(formData)
+	i := jsjson.CanonicalString(b, text)
 	if i < 0 || len(b)-i <= len(pieceEnd) || string(b[i:i+len(pieceEnd)]) != pieceEnd || b[i+len(pieceEnd)] != '\n' {
 		return nil, false
 	}
@@ -211,10 +211,36 @@ func (f *pieceForm) match(b []byte, rec *record) (line []byte, ok bool) {
 	e.JSON, e.Line, e.Gen, e.Synthetic = line, line, f.gen, 0
 	e.Mark = f.mark
 	e.Mark.Size = uint32(len(e.Data))
-	rec.line, rec.got = line, b[seqAt:seqEnd]
+	rec.line, rec.got = line, b[len(formSeq):seqEnd]
 	rec.defect, rec.value, rec.null, rec.packed, rec.facts = nil, false, false, false, 0
 	rec.whole, rec.odd, rec.synth = false, "", 0
+
+	if len(f.next) != text || seq != f.seq || time != f.time {
+		f.next = append(f.next[:0], b[:text]...)
+		f.seqEnd, f.time = seqEnd, time
+	}
+	if f.seq = seq + 1; !increment(f.next[:f.seqEnd]) {
+		f.next = f.next[:0] // the next seq is longer
+	}
 	return line, true
+}
+
+// head reads what stands before the text of a line of the form; text is where that
+// begins, -1 when the line is not of the form.
+func (f *pieceForm) head(b []byte) (seq, time int64, seqEnd, text int) {
+	i, ok := after(b, 0, formSeq)
+	if !ok {
+		return 0, 0, 0, -1
+	}
+	seq, seqEnd = plainCount(b, i)
+	if i, ok = after(b, seqEnd, formTime); !ok || seq < 0 {
+		return 0, 0, 0, -1
+	}
+	time, i = plainCount(b, i)
+	if text = i + len(f.data); time < 0 || len(b) < text || !bytes.Equal(b[i:text], f.data) {
+		return 0, 0, 0, -1
+	}
+	return seq, time, seqEnd, text
 }
 
 // plainCount reads a whole number as it is written, -1 when it is none that is

@@ -130,29 +130,34 @@ func BenchmarkPiece(b *testing.B) {
 	})
 }
 
-// A line that is read as another one of the form of the line before it is the same
-// record as when it is read by itself.
-func checkForm(t *testing.T, first, second []byte) (matched bool) {
+// Lines that are read as more of the form of the line before them are the same
+// records as when each is read by itself. It returns how many were, in all
+// generations.
+func checkForm(t *testing.T, first, second []byte) (matched int) {
 	t.Helper()
 	var form pieceForm
 	for _, g := range generations {
 		rec := record{gen: g}
 		rec.parse(first, Position{})
 		form.learn(&rec)
-		line, ok := form.match(second, &rec)
-		if !ok {
-			continue
-		}
-		matched = true
-		if n := bytes.IndexByte(second, '\n'); n != len(line) || !bytes.Equal(line, second[:n]) {
-			t.Fatalf("matched %q of %q", line, second)
-		}
-		want := record{gen: g}
-		want.parse(line, Position{})
-		opts := cmp.AllowUnexported(record{})
-		scratch := cmpopts.IgnoreFields(record{}, "buf", "exp", "env", "names", "row", "gen")
-		if d := cmp.Diff(want, rec, opts, scratch); d != "" {
-			t.Fatalf("%q behind %q (-alone +matched):\n%s", second, first, d)
+		for rest := second; ; {
+			line, ok := form.match(rest, &rec)
+			if !ok {
+				break
+			}
+			matched++
+			n := bytes.IndexByte(rest, '\n')
+			if n != len(line) || !bytes.Equal(line, rest[:n]) {
+				t.Fatalf("matched %q of %q", line, rest)
+			}
+			want := record{gen: g}
+			want.parse(line, Position{})
+			opts := cmp.AllowUnexported(record{})
+			scratch := cmpopts.IgnoreFields(record{}, "buf", "exp", "env", "names", "row", "gen")
+			if d := cmp.Diff(want, rec, opts, scratch); d != "" {
+				t.Fatalf("%q of %q behind %q (-alone +matched):\n%s", line, second, first, d)
+			}
+			rest = rest[n+1:]
 		}
 	}
 	return matched
@@ -196,9 +201,29 @@ func TestPieceForm(t *testing.T) {
 		{`{}`, aPiece + "\n", false},
 		{`{`, aPiece + "\n", false},
 	} {
-		if got := checkForm(t, []byte(c.first), []byte(c.second)); got != c.want {
+		if got := checkForm(t, []byte(c.first), []byte(c.second)) > 0; got != c.want {
 			t.Errorf("%q behind %q: matched %t, want %t", c.second, c.first, got, c.want)
 		}
+	}
+}
+
+// A run of lines: seqs that grow longer, that leave some out, that go back; times
+// that change.
+func TestPieceFormRun(t *testing.T) {
+	var run []byte
+	n := 0
+	for _, at := range [][2]int64{
+		{10, 100}, {11, 100}, {12, 100}, {99, 100}, {100, 100}, {101, 101}, {102, 99}, {103, 99}, {998, 1000},
+		{999, 1000}, {1000, 1000}, {1001, 1000}, {1001, 1000}, {5, 1000}, {6, 1000}, {9, 0}, {10, 0},
+		{999_999_999_999_998, 0}, {999_999_999_999_999, 0},
+	} {
+		n++
+		run = append(run, strings.Replace(aPiece, `9,"time":100`, fmt.Sprintf(`%d,"time":%d`, at[0], at[1]), 1)...)
+		run = append(run, '\n')
+	}
+	run = append(run, strings.Replace(aPiece, `9,`, `1000000000000000,`, 1)+"\n"...) // read the long way
+	if got := checkForm(t, []byte(aPiece), run); got != len(generations)*n {
+		t.Errorf("%d lines matched, want %d", got, len(generations)*n)
 	}
 }
 
@@ -206,6 +231,7 @@ func FuzzPieceForm(f *testing.F) {
 	f.Add([]byte(aPiece), []byte(aPiece+"\n"))
 	f.Add([]byte(aPiece), []byte(strings.Replace(aPiece, `"a"`, `"\n🌊"`, 1)+"\n{"))
 	f.Add([]byte(aPiece), []byte(strings.Replace(aPiece, `100,`, `10,"ignorable":true,`, 1)+"\n"))
+	f.Add([]byte(aPiece), []byte(strings.Replace(aPiece, "9,", "99,", 1)+"\n"+strings.Replace(aPiece, "9,", "100,", 1)+"\n"))
 	f.Fuzz(func(t *testing.T, first, second []byte) { checkForm(t, first, second) })
 }
 

@@ -282,11 +282,12 @@ func (s *lineSource) samePiece(rec *record) bool {
 		return false
 	}
 	s.lines.take(len(line) + 1)
-	rec.pos = s.pos()
+	pos := &rec.event.Pos
+	*pos = s.pos()
 	if rec.strict = false; s.place != nil {
-		rec.pos, rec.strict = s.place(rec.pos)
+		*pos, rec.strict = s.place(*pos)
 	}
-	rec.event.Pos = rec.pos
+	rec.pos = *pos
 	return true
 }
 
@@ -349,10 +350,10 @@ type scanner struct {
 	unreadable  bool
 	defects     []*Defect
 
-	records   int64    // judged so far
-	lastPos   Position // of the record before
-	lastFirst int64    // its first seq, -1 when unknown
-	passed    []span   // seqs that were passed over, the latest few
+	records   int64  // judged so far
+	lastPos   spot   // of the record before
+	lastFirst int64  // its first seq, -1 when unknown
+	passed    []span // seqs that were passed over, the latest few
 }
 
 // span is a range of seqs [from,to) that a gap passed over.
@@ -458,7 +459,7 @@ func (s *scanner) advance(rec *record, first, n int64) {
 	if s.expect > s.high {
 		s.high = s.expect
 	}
-	s.lastFirst, s.lastPos = first, rec.pos
+	s.lastFirst, s.lastPos = first, spot{rec.pos.Line, rec.pos.Row}
 	if !s.damaged {
 		s.kept += n
 		s.committed = rec.pos.Offset + rec.pos.Length
@@ -509,7 +510,7 @@ func (s *scanner) gap(rec *record, src source, first int64) *Defect {
 		}
 		d.Message = fmt.Sprintf("expected seq %d, got %d: it comes late, it was passed over at %s", s.expect, first, where(p.pos))
 	case first == s.lastFirst:
-		d.Message = fmt.Sprintf("expected seq %d, got %d: the seq of the record before it, at %s, is used again", s.expect, first, where(s.lastPos))
+		d.Message = fmt.Sprintf("expected seq %d, got %d: the seq of the record before it, at %s, is used again", s.expect, first, s.lastPos)
 	case first == 0:
 		d.Message = fmt.Sprintf("expected seq %d, got 0: the numbering starts again, as if another log was appended", s.expect)
 	default:
@@ -537,13 +538,18 @@ func (s *scanner) passedOver(seq int64) *span {
 	return nil
 }
 
-// where names a place for a message.
-func where(p Position) string {
-	if p.Line > 0 {
-		return fmt.Sprintf("line %d", p.Line)
+// spot is as much of a position as a message names.
+type spot struct{ line, row int64 }
+
+func (p spot) String() string {
+	if p.line > 0 {
+		return fmt.Sprintf("line %d", p.line)
 	}
-	return fmt.Sprintf("row %d", p.Row)
+	return fmt.Sprintf("row %d", p.row)
 }
+
+// where names a place for a message.
+func where(p Position) spot { return spot{p.Line, p.Row} }
 
 // hasTurnEnd reports whether the record holds a turn/end. Packed rows never do.
 func (r *record) hasTurnEnd() bool {
