@@ -35,8 +35,12 @@ const (
 	Found       Status = 1   // the answer is no: findings, differences, nothing there
 	Trouble     Status = 2   // could not run: usage, input or output
 	Unsupported Status = 3   // recognised, but not judged by this build
-	Interrupted Status = 130 // by a signal
+	HungUp      Status = 129 // the terminal was closed
+	Interrupted Status = 130 // by another signal
 )
+
+// errHungUp is why a run was cancelled whose terminal was closed.
+var errHungUp = errors.New("the terminal was closed")
 
 // A Failure ends a run with a status. Without an Err nothing is printed: the
 // result already says why.
@@ -193,9 +197,21 @@ func bare(f cli.Flag) bool {
 func Main(p *Program) int {
 	// Without this a write to a closed pipe kills the process silently.
 	signal.Ignore(syscall.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	base, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	if !signal.Ignored(syscall.SIGHUP) { // as below nohup
+		hup := make(chan os.Signal, 1)
+		signal.Notify(hup, syscall.SIGHUP)
+		go func() {
+			<-hup
+			cancel(errHungUp)
+		}()
+	}
+	ctx, stop := signal.NotifyContext(base, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	// A second signal ends the process at once; not a second hangup, as the system
+	// and the shell send one each.
+	context.AfterFunc(ctx, stop)
 	done := make(chan int, 1)
 	go func() { done <- Execute(ctx, p, os.Args, os.Stdin, os.Stdout, os.Stderr) }()
 	select {
@@ -209,8 +225,16 @@ func Main(p *Program) int {
 		return code
 	case <-time.After(time.Second):
 		ui.New(os.Stderr, p.Name, ui.Palette{}).Error("interrupted")
-		return int(Interrupted)
+		return int(interruption(ctx))
 	}
+}
+
+// interruption is the exit code of a run that was cancelled.
+func interruption(ctx context.Context) Status {
+	if errors.Is(context.Cause(ctx), errHungUp) {
+		return HungUp
+	}
+	return Interrupted
 }
 
 // The library's own help and version printing would look up operands as help
@@ -237,7 +261,7 @@ func Execute(ctx context.Context, p *Program, args []string, stdin io.Reader, st
 	code := exitCode(err)
 	if code == Interrupted {
 		say.Error("interrupted")
-		return int(code)
+		return int(interruption(ctx))
 	}
 	var f *Failure
 	if errors.As(err, &f) {

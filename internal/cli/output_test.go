@@ -9,8 +9,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,22 +49,64 @@ func names(t *testing.T, dir string) []string {
 // A process that is interrupted while it judges leaves no part of a report, and
 // what stood in its place before.
 func TestInterruptLeavesNoFile(t *testing.T) {
-	dir := t.TempDir()
+	// Signals that are taken here are not ignored in a process that is started, even
+	// when this one was started with nohup.
+	taken := make(chan os.Signal, 1)
+	signal.Notify(taken, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(taken)
+	for _, c := range []struct {
+		signals []os.Signal
+		code    int
+	}{
+		{[]os.Signal{os.Interrupt}, 130},
+		{[]os.Signal{syscall.SIGTERM}, 130},
+		{[]os.Signal{syscall.SIGHUP}, 129},
+		{[]os.Signal{syscall.SIGHUP, syscall.SIGHUP, syscall.SIGHUP}, 129},
+	} {
+		dir, cmd, errs := judging(t, "dsh-verify")
+		for _, s := range c.signals {
+			if err := cmd.Process.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond) // else they may count as one
+		}
+		err := cmd.Wait()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != c.code {
+			t.Errorf("%v: ended with %v, want code %d", c.signals, err, c.code)
+		}
+		if got, want := errs.String(), "dsh-verify: error: interrupted\n"; got != want {
+			t.Errorf("%v: standard error %q, want %q", c.signals, got, want)
+		}
+		if got := names(t, dir); !cmp.Equal(got, []string{"old.json"}) {
+			t.Errorf("%v: left %v, want only old.json", c.signals, got)
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, "old.json")); err != nil || string(b) != "old" {
+			t.Errorf("%v: old.json holds %q, %v", c.signals, b, err)
+		}
+	}
+}
+
+// judging starts a process that has files open and waits for its input.
+func judging(t *testing.T, command ...string) (dir string, cmd *exec.Cmd, errs *bytes.Buffer) {
+	t.Helper()
+	dir = t.TempDir()
 	old := filepath.Join(dir, "old.json")
 	if err := os.WriteFile(old, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	summary := filepath.Join(dir, "summary.md")
-	cmd := exec.Command("dsh-verify", "--output", "json="+old, "--output", "sarif="+filepath.Join(dir, "new.sarif"),
+	args := append(command[1:len(command):len(command)], "--output", "json="+old, "--output", "sarif="+filepath.Join(dir, "new.sarif"),
 		"--format", "github", "testdata/logs/corrupt.jsonl", "-")
+	cmd = exec.Command(command[0], args...)
 	cmd.Env = append(os.Environ(), "GITHUB_STEP_SUMMARY="+summary)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
+	errs = &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = io.Discard, errs
 	in, err := cmd.StdinPipe() // it never ends
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close()
+	t.Cleanup(func() { in.Close() })
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -72,22 +116,29 @@ func TestInterruptLeavesNoFile(t *testing.T) {
 			t.Fatalf("no files are being written: %v", names(t, dir))
 		}
 	}
+	return dir, cmd, errs
+}
+
+// A run below nohup goes on when the terminal is closed.
+func TestNohup(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("no sh on this system")
+	}
+	dir, cmd, errs := judging(t, sh, "-c", `trap "" HUP && exec dsh-verify "$@"`, "sh")
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * time.Millisecond) // it would act on the signal now
+	if got := len(names(t, dir)); got != 3 {
+		t.Errorf("%d files after the hangup, want 3: %v", got, names(t, dir))
+	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	err = cmd.Wait()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 130 {
-		t.Errorf("ended with %v, want code 130", err)
-	}
-	if got, want := errs.String(), "dsh-verify: error: interrupted\n"; got != want {
-		t.Errorf("standard error %q, want %q", got, want)
-	}
-	if got := names(t, dir); !cmp.Equal(got, []string{"old.json"}) {
-		t.Errorf("left %v, want only old.json", got)
-	}
-	if b, err := os.ReadFile(old); err != nil || string(b) != "old" {
-		t.Errorf("old.json holds %q, %v", b, err)
+	cmd.Wait()
+	if code, want := cmd.ProcessState.ExitCode(), 130; code != want || errs.String() != "dsh-verify: error: interrupted\n" {
+		t.Errorf("code %d, %q, want %d", code, errs, want)
 	}
 }
 

@@ -78,7 +78,7 @@ exit status:
   1  they differ
   2  the call was wrong, a request is not there, a log is damaged (what could be
      read is shown), or reading or writing failed
-  130 interrupted
+  130 interrupted; 129 when the terminal was closed
 
 examples:
   dsh-diff session.jsonl@1.1 session.jsonl@2.1

@@ -53,7 +53,7 @@ exit status:
   1  the log is damaged, and OUT is not written
   2  the call was wrong, or reading or writing failed
   3  the log is of a kind this build does not read
-  130 interrupted
+  130 interrupted; 129 when the terminal was closed
 `
 
 func exportCommand() *cli.Command {

@@ -50,7 +50,7 @@ exit status:
   1  %s
   2  the call was wrong, the log is damaged, or reading or writing failed
   3  the log is of a kind this build does not read
-  130 interrupted
+  130 interrupted; 129 when the terminal was closed
 `
 
 func goldenCommand() *cli.Command {

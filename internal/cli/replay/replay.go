@@ -18,7 +18,7 @@ exit status:
   1  printed, but the log is damaged; or what was asked for is not in it
   2  the call was wrong, or reading or writing failed
   3  the log is of a kind this build does not read
-  130 interrupted
+  130 interrupted; 129 when the terminal was closed
 `
 
 const help = `dsh-replay - show the requests that a session log leads to

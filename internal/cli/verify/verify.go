@@ -103,7 +103,7 @@ exit status:
   1  a log is violations or corrupt (and see --strict, --fail-on)
   2  a log is unreadable, the call was wrong, or writing failed
   3  a log is unsupported, and none of the above
-  130 interrupted
+  130 interrupted; 129 when the terminal was closed
 
 example: dsh-verify goldens/sound
 `
