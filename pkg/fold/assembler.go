@@ -128,11 +128,14 @@ func (a *Assembler) Add(chunk []byte) error {
 	return err
 }
 
+// Runs reports whether the latest chunk was a delta, which More can go on with.
+func (a *Assembler) Runs() bool { return a.added != noPart }
+
 // More takes a chunk that differs from the one before it in its text only, which
 // is a JSON string. It reports false, having changed nothing, when the one before
 // was no delta.
 func (a *Assembler) More(text []byte) bool {
-	if a.added == noPart {
+	if !a.Runs() {
 		return false
 	}
 	a.chunks++

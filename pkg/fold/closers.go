@@ -78,6 +78,9 @@ type pendingCall struct {
 	call     int64 // seq of the tool/call; -1 before it
 }
 
+// More takes chunks, of which the last has that seq and time.
+func (t *CloserTracker) More(seq, time int64) { t.seen, t.seq, t.time = true, seq, time }
+
 var (
 	answerKeys = []string{"step", "message", "content"}
 	resultKeys = []string{"callId", "message"}

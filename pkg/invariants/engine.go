@@ -133,16 +133,16 @@ func Check(ctx context.Context, log *logfmt.Log, opts Options) (*Result, error) 
 	}
 	c := newContext(log, opts)
 	defer c.lineage.close()
-	events, take := log.Events(), c.load
+	records, load := log.Records(), true
 	if opts.Ahead && !opts.AsLoaded && log.Archive == nil {
 		// What the newest harness makes of an event does not depend on what is found
 		// in it, and goes along with the reading. An archive is asked for its media
 		// while it is read, and has no second goroutine.
 		c.header()
-		events, take = log.EventsAhead(func(e *logfmt.Event) { c.loader.Add(e) }), c.event
+		records, load = log.RecordsAhead(c.loader.Record), false
 	}
 	n := 0
-	for e, d := range events {
+	for r, d := range records {
 		if n++; n&1023 == 1 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -150,7 +150,7 @@ func Check(ctx context.Context, log *logfmt.Log, opts Options) (*Result, error) 
 			c.defect(d)
 			continue
 		}
-		take(e)
+		c.record(r, load)
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -162,6 +162,21 @@ func Check(ctx context.Context, log *logfmt.Log, opts Options) (*Result, error) 
 	}
 	c.settle(res)
 	return res, nil
+}
+
+// record takes the events of a record, with load also into what the newest harness
+// makes of the log.
+func (c *Context) record(r *logfmt.Record, load bool) {
+	for i := range r.Len() {
+		if e := r.Event(i); load {
+			c.load(e)
+		} else {
+			c.event(e)
+		}
+		if i == 0 && !c.opts.AsLoaded && c.run.record(c, r, load) {
+			return
+		}
+	}
 }
 
 // conclude closes the state, lets the checkers have their last word and fills in

@@ -54,13 +54,55 @@ func (r *run) next(c *Context, e *logfmt.Event) bool {
 	return true
 }
 
-// more takes a chunk that goes on with the run of the one before it.
-func (s *stream) more(e *logfmt.Event, text []byte) bool {
-	n := len(s.spans)
-	if n == 0 || s.spans[n-1].to != e.Seq || !s.asm.More(text) {
+// record takes the events of a record behind its first one, which was taken, when
+// they go on with the run. It reports false, having changed nothing, when they are
+// to be taken one by one. With load the loader has yet to see them too.
+func (r *run) record(c *Context, rec *logfmt.Record, load bool) bool {
+	if !r.on || !rec.Run() {
 		return false
 	}
-	s.spans[n-1].to = e.Seq + 1
-	s.last, s.time = e.Seq, e.Time
+	n := int64(rec.Len() - 1)
+	seq, time, pos := rec.Last()
+	if first := seq - n + 1; first != c.next || c.lineage.judged && (first < c.own || !c.lineage.cut) ||
+		!c.stream.runs(first) || !c.fold.f.Runs(first, seq) || load && !c.loader.More(rec) {
+		return false
+	}
+	for i := range rec.Len() - 1 {
+		c.stream.asm.More(rec.Text(i + 1))
+	}
+	c.stream.to(seq, time)
+	c.fed += n
+	c.fold.f.MoreTo(seq)
+	c.events += n
+	c.next += n
+	c.time = time
+	c.Attempt.LastChunk = seq
+	if c.lineage.judged {
+		c.lineage.Own += n
+	}
+	c.last.Pos, c.last.Seq = pos, seq
+	return true
+}
+
+// runs reports whether a chunk with that seq would follow the last one, which was
+// a delta.
+func (s *stream) runs(seq int64) bool {
+	n := len(s.spans)
+	return n > 0 && s.spans[n-1].to == seq && s.asm.Runs()
+}
+
+// to notes that chunks came up to one with that seq and time.
+func (s *stream) to(seq, time int64) {
+	s.spans[len(s.spans)-1].to = seq + 1
+	s.last, s.time = seq, time
+}
+
+// more takes a chunk that goes on with the run of the one before it.
+func (s *stream) more(e *logfmt.Event, text []byte) bool {
+	if !s.runs(e.Seq) {
+		return false
+	}
+	s.asm.More(text)
+	s.to(e.Seq, e.Time)
 	return true
 }

@@ -182,7 +182,7 @@ func (l *Loader) Add(e *logfmt.Event) *logfmt.Event {
 		l.frameAt, l.inFrame = e.Pos.FrameAt, 0
 	}
 	l.inFrame++
-	if e.Type == logfmt.TypeAssistantChunk && e.Fault&^logfmt.FaultTimeNeg == 0 && e.Op == nil && e.Sources == nil && e.Seq == l.next {
+	if ordinary(e) && e.Seq == l.next {
 		// Nearly all events: nothing that follows looks at one.
 		l.closers.Add(e)
 		l.next++
@@ -195,6 +195,37 @@ func (l *Loader) Add(e *logfmt.Event) *logfmt.Event {
 	}
 	l.admit(up)
 	return up
+}
+
+// Record takes the events of a record.
+func (l *Loader) Record(r *logfmt.Record) {
+	for i := range r.Len() {
+		l.Add(r.Event(i))
+		if i == 0 && r.Run() && l.More(r) {
+			return
+		}
+	}
+}
+
+// More takes the events of a run behind its first, which was added. It reports
+// false, having changed nothing, when they are to be added one by one.
+func (l *Loader) More(r *logfmt.Record) bool {
+	e, n := r.Event(0), int64(r.Len()-1)
+	seq, time, _ := r.Last()
+	if !ordinary(e) || e.AfterDamage || l.next != seq-n+1 {
+		return false
+	}
+	l.before.Events += n
+	l.before.Last = seq
+	l.inFrame += n
+	l.next += n
+	l.closers.More(seq, time)
+	return true
+}
+
+// ordinary reports whether an event is a chunk that nothing looks at behind Add.
+func ordinary(e *logfmt.Event) bool {
+	return e.Type == logfmt.TypeAssistantChunk && e.Fault&^logfmt.FaultTimeNeg == 0 && e.Op == nil && e.Sources == nil
 }
 
 // admit makes the checks that follow the upgrade.

@@ -9,17 +9,17 @@ import (
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
 )
 
-// EventsAhead yields what Events yields, and reads ahead in another goroutine, so
-// that reading and what the caller does with the events take two processors. Events
-// are handed over as copies in batches: this takes a little more processor time, and
-// memory for a few batches.
+// RecordsAhead yields what Records yields, and reads ahead in another goroutine, so
+// that reading and what the caller does with the events take two processors.
+// Records are handed over as copies in batches: this takes a little more processor
+// time, and memory for a few batches.
 //
-// each, unless it is nil, is called in that other goroutine for every event that is
-// read, in order, before it is yielded. All that it did has happened before the
+// each, unless it is nil, is called in that other goroutine for every record that
+// is read, in order, before it is yielded. All that it did has happened before the
 // loop ends. The state of the log (Class, Defects, Kept and Committed) is to be
 // looked at only behind the loop.
-func (l *Log) EventsAhead(each func(*Event)) iter.Seq2[*Event, *Defect] {
-	return func(yield func(*Event, *Defect) bool) {
+func (l *Log) RecordsAhead(each func(*Record)) iter.Seq2[*Record, *Defect] {
+	return func(yield func(*Record, *Defect) bool) {
 		var (
 			full  = make(chan *batch, batches)
 			empty = make(chan *batch, batches)
@@ -47,11 +47,28 @@ func (l *Log) EventsAhead(each func(*Event)) iter.Seq2[*Event, *Defect] {
 				b.reset()
 				return true
 			}
-			for e, d := range l.Events() {
-				if e != nil && each != nil {
-					each(e)
+			// idle waits until every batch but b is back: records beyond measure
+			// are not to be held several at a time.
+			idle := func() bool {
+				for range batches - 1 {
+					select {
+					case x := <-empty:
+						x.reset()
+						defer func() { empty <- x }()
+					case <-stop:
+						return false
+					}
 				}
-				if !b.add(e, d) && (!pass() || !b.add(e, d)) {
+				return true
+			}
+			for r, d := range l.Records() {
+				if r != nil && each != nil {
+					each(r)
+				}
+				if !b.add(r, d) && (!pass() || !b.add(r, d)) {
+					return
+				}
+				if len(b.buf) > batchBytes && !(pass() && idle()) {
 					return
 				}
 			}
@@ -66,6 +83,7 @@ func (l *Log) EventsAhead(each func(*Event)) iter.Seq2[*Event, *Defect] {
 				panic(wrong)
 			}
 		}()
+		var out Record
 		for b := range full {
 			for i := range b.items {
 				x := &b.items[i]
@@ -73,7 +91,14 @@ func (l *Log) EventsAhead(each func(*Event)) iter.Seq2[*Event, *Defect] {
 					if !yield(nil, x.defect) {
 						return
 					}
-				} else if !yield(&x.event, nil) {
+					continue
+				}
+				out.events, out.event, out.row, out.pos = 1, &x.event, nil, x.event.Pos
+				if x.row > 0 {
+					out.row = &b.rows[x.row-1]
+					out.events = out.row.members
+				}
+				if !yield(&out, nil) {
 					return
 				}
 			}
@@ -88,29 +113,42 @@ const (
 	batches    = 4
 	batchItems = 2048
 	batchBytes = 512 << 10
+	batchRows  = 256
 )
 
-// A batch is a row of events that own their bytes.
+// A batch is a row of records that own their bytes.
 type batch struct {
 	items []batchItem
+	rows  []row
 	buf   []byte
-	row   []byte // copy of the line that the last event was a member of, if it was one
+	ends  []int   // of the texts of the rows
+	gaps  []int64 // between their times
 }
 
 type batchItem struct {
-	event  Event
+	event  Event // of a packed row, what its members have in common
+	row    int   // place in rows, from 1; 0 when the record is no packed row
 	defect *Defect
 }
 
+// reset empties the batch. It keeps its memory, but for what one large record took.
 func (b *batch) reset() {
-	b.items, b.buf, b.row = b.items[:0], b.buf[:0], nil
+	b.items, b.rows, b.buf, b.ends, b.gaps = b.items[:0], b.rows[:0], b.buf[:0], b.ends[:0], b.gaps[:0]
+	if cap(b.buf) > batchBytes {
+		b.buf = nil
+	}
+	if cap(b.ends) > batchBytes || cap(b.gaps) > batchBytes {
+		b.ends, b.gaps = nil, nil
+	}
 }
 
-// add takes a copy of an event, or a defect. It reports false when the batch is
+// add takes a copy of a record, or a defect. It reports false when the batch is
 // full, which an empty one never is.
-func (b *batch) add(e *Event, d *Defect) bool {
+func (b *batch) add(r *Record, d *Defect) bool {
 	if b.items == nil {
 		b.items = make([]batchItem, 0, batchItems)
+	}
+	if b.buf == nil {
 		b.buf = make([]byte, 0, batchBytes)
 	}
 	n := len(b.items)
@@ -119,40 +157,63 @@ func (b *batch) add(e *Event, d *Defect) bool {
 	}
 	if d != nil {
 		b.items = append(b.items, batchItem{defect: d})
-		b.row = nil
 		return true
 	}
-	// At most what take copies: JSON, the line and the three parts.
-	need := len(e.JSON) + len(e.Line) + len(e.Data) + len(e.Op) + len(e.Sources)
+	e := r.event
+	need := len(e.Line)
+	if r.row != nil {
+		need += len(r.row.texts) + len(r.row.head)
+	} else { // at most what own copies
+		need += len(e.JSON) + len(e.Data) + len(e.Op) + len(e.Sources)
+	}
+	if n > 0 && (len(b.buf)+need > cap(b.buf) || r.row != nil && len(b.rows) == batchRows) {
+		return false
+	}
 	if len(b.buf)+need > cap(b.buf) {
-		if n > 0 {
-			return false
-		}
 		b.buf = make([]byte, 0, need)
 	}
 	b.items = b.items[:n+1]
 	x := &b.items[n]
-	x.defect = nil
+	x.defect, x.row = nil, 0
 	runs := x.event.Runs.list
 	x.event = *e
 	x.event.Runs = KnownRuns{list: runs[:0]}
-	b.own(&x.event, e)
+	if r.row == nil {
+		b.own(&x.event, e)
+		return true
+	}
+	c := &x.event
+	c.JSON, c.Data = nil, nil
+	c.Line = b.take(e.Line)
+	c.Pos = r.pos
+	if b.rows == nil {
+		b.rows = make([]row, 0, batchRows)
+	}
+	b.rows = b.rows[:len(b.rows)+1]
+	x.row = len(b.rows)
+	b.rows[x.row-1].copy(r.row, b)
 	return true
+}
+
+// copy makes r hold what from needs to be walked over, in bytes of the batch.
+func (r *row) copy(from *row, b *batch) {
+	*r = row{
+		tag: from.tag, seq0: from.seq0, time0: from.time0, end: from.end, falls: from.falls, members: from.members, piece: from.piece,
+		texts: b.take(from.texts), head: b.take(from.head),
+	}
+	n := len(b.ends)
+	b.ends = append(b.ends, from.ends...)
+	r.ends = b.ends[n:len(b.ends):len(b.ends)]
+	n = len(b.gaps)
+	b.gaps = append(b.gaps, from.gaps...)
+	r.gaps = b.gaps[n:len(b.gaps):len(b.gaps)]
 }
 
 // own makes c, which is the same as e, hold copies of e's bytes.
 func (b *batch) own(c, e *Event) {
 	c.JSON = b.take(e.JSON)
-	switch {
-	case e.Pos.Member > 0 && b.row != nil:
-		c.Line = b.row // that of the member before
-	case same(e.Line, e.JSON):
-		c.Line = c.JSON
-	default:
+	if c.Line = c.JSON; !same(e.Line, e.JSON) {
 		c.Line = b.take(e.Line)
-	}
-	if b.row = nil; e.Pos.Member >= 0 {
-		b.row = c.Line
 	}
 	if n := len(c.JSON) - 1; e.IsPiece() && n >= len(e.Data) && e.Op == nil && e.Sources == nil && bytes.Equal(c.JSON[n-len(e.Data):n], e.Data) {
 		c.Data = c.JSON[n-len(e.Data) : n : n] // what most events are

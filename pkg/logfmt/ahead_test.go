@@ -2,7 +2,9 @@ package logfmt
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
+	"iter"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -12,9 +14,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// eventsAhead yields the events of records that are read ahead.
+func eventsAhead(l *Log, each func(*Record)) iter.Seq2[*Event, *Defect] {
+	return func(yield func(*Event, *Defect) bool) {
+		for r, d := range l.RecordsAhead(each) {
+			if d != nil {
+				if !yield(nil, d) {
+					return
+				}
+				continue
+			}
+			for i := range r.Len() {
+				if !yield(r.Event(i), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // What is read ahead is what is read: the same events and defects in the same
 // order, with bytes of their own.
-func TestEventsAhead(t *testing.T) {
+func TestRecordsAhead(t *testing.T) {
 	logs, events := 0, 0
 	err := filepath.WalkDir(filepath.Join("..", "..", "goldens"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.Contains(filepath.Base(path), "session") {
@@ -37,7 +58,7 @@ func TestEventsAhead(t *testing.T) {
 			}
 			class, kept := log.Class(), log.Kept()
 			i, seen := 0, 0
-			for e, d := range log.EventsAhead(func(*Event) { seen++ }) {
+			for e, d := range eventsAhead(log, func(r *Record) { seen += r.Len() }) {
 				if i == len(want) {
 					t.Fatalf("%s: more than %d events", path, i)
 				}
@@ -100,7 +121,7 @@ func manyPieces(n int) []byte {
 
 // Whoever leaves the loop early leaves no goroutine behind, and the log can be
 // closed.
-func TestEventsAheadLeft(t *testing.T) {
+func TestRecordsAheadLeft(t *testing.T) {
 	data := manyPieces(20 * batchItems)
 	before := runtime.NumGoroutine()
 	for _, stop := range []int{1, batchItems, batchItems + 1, 10 * batchItems, 1 << 30} {
@@ -109,7 +130,7 @@ func TestEventsAheadLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := 0
-		for e := range log.EventsAhead(nil) {
+		for e := range eventsAhead(log, nil) {
 			if e.Seq != int64(n) {
 				t.Fatalf("seq %d at place %d", e.Seq, n)
 			}
@@ -131,7 +152,7 @@ func TestEventsAheadLeft(t *testing.T) {
 }
 
 // A panic over there is one of the caller, with the place where it was.
-func TestEventsAheadPanic(t *testing.T) {
+func TestRecordsAheadPanic(t *testing.T) {
 	log, err := NewReader(bytes.NewReader(manyPieces(3)), "many", Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -142,11 +163,96 @@ func TestEventsAheadPanic(t *testing.T) {
 			t.Errorf("panic %q", got)
 		}
 	}()
-	for range log.EventsAhead(func(e *Event) {
-		if e.Seq == 2 {
+	for range eventsAhead(log, func(r *Record) {
+		if r.Event(0).Seq == 2 {
 			panic("at seq 2")
 		}
 	}) {
 	}
 	t.Error("no panic")
+}
+
+// A record beyond measure is handed over alone, and what a batch took for it is
+// given back.
+func TestRecordsAheadLarge(t *testing.T) {
+	var b bytes.Buffer
+	b.WriteString(`{"type":"session","version":0,"id":"s","createdAt":1,"cwd":"/srv","delegationDepth":0}` + "\n")
+	seq := int64(0)
+	for range 6 {
+		fmt.Fprintf(&b, `{"type":"user/message","seq":%d,"time":1,"data":{"content":%q}}`+"\n", seq, strings.Repeat("x", 3*batchBytes))
+		const members = batchBytes / 2
+		fmt.Fprintf(&b, `{"type":"text-chunks","seq0":%d,"time0":1,"data":{"turn":1,"step":1,"index":0,"dt":[0%s],"texts":["y","y"%s]}}`+"\n", seq+1,
+			strings.Repeat(",0", members-2), strings.Repeat(`,"z"`, members-2))
+		seq += 1 + members
+	}
+	log, err := NewReader(bytes.NewReader(b.Bytes()), "large", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := int64(0)
+	for e, d := range eventsAhead(log, nil) {
+		if d != nil || e.Seq != n {
+			t.Fatalf("seq %d at place %d: %v", e.Seq, n, d)
+		}
+		n++
+	}
+	if n != seq || log.Class() != Intact {
+		t.Errorf("%d events, class %v; want %d", n, log.Class(), seq)
+	}
+	big := batch{buf: make([]byte, 0, batchBytes+1), ends: make([]int, 0, batchBytes+1), items: make([]batchItem, 3, 4)}
+	if big.reset(); cap(big.buf) != 0 || cap(big.ends) != 0 || len(big.items) != 0 || cap(big.items) != 4 {
+		t.Errorf("a batch keeps %d bytes, %d ends", cap(big.buf), cap(big.ends))
+	}
+}
+
+// A record says of a row what its events say.
+func TestRecordRun(t *testing.T) {
+	const head = `{"type":"session","version":0,"id":"s","createdAt":1,"cwd":"/srv","delegationDepth":0}` + "\n"
+	row := func(dt, texts string) string {
+		return `{"type":"text-chunks","seq0":0,"time0":5,"data":{"turn":1,"step":1,"index":0,"dt":[` + dt + `],"texts":[` + texts + `]}}` + "\n"
+	}
+	for _, c := range []struct {
+		line string
+		want bool
+	}{
+		{row("0,2", `"a","","c"`), true},
+		{row("0,-1", `"a","","c"`), false},                                       // the time falls
+		{row("", `"a"`), false},                                                  // one event
+		{strings.Replace(row("0", `"a","b"`), `"turn":1`, `"turn":0`, 1), false}, // no piece
+		{strings.Replace(row("0", `"a","b"`), `"index":0`, `"index":-1`, 1), false},
+		{strings.Replace(aPiece, `"seq":9`, `"seq":0`, 1) + "\n", false}, // no row
+	} {
+		log, err := NewReader(strings.NewReader(head+c.line), "row", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r, d := range log.Records() {
+			if d != nil {
+				t.Fatal(d)
+			}
+			last := r.Event(0).Clone()
+			texts := []string{}
+			for i := 1; i < r.Len(); i++ {
+				last = r.Event(i).Clone()
+			}
+			r.Event(0)
+			if r.Run() != c.want {
+				t.Errorf("%s: run %t, want %t", c.line, r.Run(), c.want)
+			}
+			if !r.Run() {
+				continue
+			}
+			for i := range r.Len() {
+				_, text := r.Event(i).PieceText()
+				if string(text) != string(r.Text(i)) {
+					t.Errorf("%s: text %d is %s, want %s", c.line, i, r.Text(i), text)
+				}
+				texts = append(texts, string(text))
+			}
+			seq, time, pos := r.Last()
+			if seq != last.Seq || time != last.Time || pos != last.Pos || len(texts) != 3 {
+				t.Errorf("%s: ends at %d, %d, %v; want %d, %d, %v", c.line, seq, time, pos, last.Seq, last.Time, last.Pos)
+			}
+		}
+	}
 }

@@ -89,6 +89,26 @@ func (l *Log) Close() error {
 // A file may be read several times; a stream yields a defect the second time.
 func (l *Log) Events() iter.Seq2[*Event, *Defect] {
 	return func(yield func(*Event, *Defect) bool) {
+		for r, d := range l.Records() {
+			if d != nil {
+				if !yield(nil, d) {
+					return
+				}
+				continue
+			}
+			for i := range r.Len() {
+				if !yield(r.Event(i), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Records is Events for those who take the events of a packed row together. A
+// record is valid until the next step.
+func (l *Log) Records() iter.Seq2[*Record, *Defect] {
+	return func(yield func(*Record, *Defect) bool) {
 		l.reset()
 		for _, d := range l.scan.defects {
 			if !yield(nil, d) {
@@ -115,6 +135,7 @@ func (l *Log) Events() iter.Seq2[*Event, *Defect] {
 
 		s := &l.scan
 		rec := record{gen: l.Header.Format()}
+		var out Record
 		for {
 			if err := src.next(&rec); err == io.EOF {
 				return
@@ -125,10 +146,9 @@ func (l *Log) Events() iter.Seq2[*Event, *Defect] {
 			if d := s.judge(&rec, src); d != nil && !yield(nil, d) {
 				return
 			}
-			for i := range rec.count() {
-				e := rec.member(i)
-				e.AfterDamage = s.damaged
-				if !yield(e, nil) {
+			if n := rec.count(); n > 0 {
+				rec.event.AfterDamage = s.damaged
+				if out.set(&rec, n); !yield(&out, nil) {
 					return
 				}
 			}

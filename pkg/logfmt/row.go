@@ -27,7 +27,10 @@ type row struct {
 
 	ends []int   // where each string ends in texts
 	gaps []int64 // dt, decoded
+	end  int64   // time of the last member
 	head []byte  // the data of a member up to its text
+
+	falls bool // a member has an earlier time than the one before it
 
 	// The walk over the members.
 	at    int // members already expanded
@@ -147,10 +150,12 @@ func (r *row) decodeData(data []byte, overflow bool) error {
 	}
 	t := r.time0
 	for _, d := range r.gaps {
+		r.falls = r.falls || d < 0
 		if t += d; t > maxSafe || t < -maxSafe {
 			return bad("member times must stay safe integers", "member times exceed safe integers")
 		}
 	}
+	r.end = t
 	r.head = r.appendHead(r.head[:0])
 	r.rewind()
 	return nil
@@ -195,15 +200,22 @@ func isNumber(v []byte, overflow bool) bool {
 
 func (r *row) rewind() { r.at, r.time = 0, r.time0 }
 
+// text is the JSON string of member i.
+func (r *row) text(i int) []byte {
+	start := 1
+	if i > 0 {
+		start = r.ends[i-1] + 1
+	}
+	return r.texts[start:r.ends[i]]
+}
+
 // next expands the next member into e, its JSON into buf, which it returns
 // grown. The caller sees to it that a member is left.
 func (r *row) next(e *Event, buf []byte) []byte {
-	start := 1 // of the member's text
 	if r.at > 0 {
 		r.time += r.gaps[r.at-1]
-		start = r.ends[r.at-1] + 1
 	}
-	text := r.texts[start:r.ends[r.at]]
+	text := r.text(r.at)
 
 	e.Type = TypeAssistantChunk
 	e.Seq = r.seq0 + int64(r.at)
