@@ -264,7 +264,7 @@ func (g *generation) addRunners(c *Context) {
 		}
 		if r.New != nil && !own[r.ID] && g.shares(r.ID) {
 			types := r.Types
-			if len(types) == len(messageTypes) && &types[0] == &messageTypes[0] {
+			if slices.Equal(types, messageTypes) {
 				types = g.surface
 			}
 			add(r, types, r.Alone, r.New())

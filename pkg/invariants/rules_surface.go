@@ -16,7 +16,7 @@ var surfaceRules = []*Rule{
 		Text:   "From 06-26 every event that puts a message before the model carries surfaceOp. Without it the message is in the log and not in any request. Only in logs that hold no marker at all, and nothing newer, are messages taken in order of the log.",
 		How:    "The marker was lost when the event was edited or copied, or a plugin appended the event past the harness.",
 		Advice: "Compare with a copy of the session. Until the marker is back, what the model saw is not what the log seems to say.",
-		Types:  []string{"user/message", "assistant/message", "tool/result", "context/message", "steering/message"},
+		Types:  messageTypes,
 		New:    func() Checker { return new(markerChecker) },
 	},
 	{
