@@ -189,6 +189,12 @@ var laterBreaches = map[string][]breach{
 		{"DISPATCH", "settled twice", func(l []string) []string { return slices.Insert(l, 9, l[8]) }},
 		{"DISPATCH", "settled under another name", in(8, `"name":"y"`, `"name":"z"`)},
 	},
+	"STREAM-ROW-within-v4": {
+		{"STREAM-ROW", "a failure without code", in(4, `{"kind":"stop"}`, `{"kind":"error","failure":{"message":"m"}}`)},
+		{"STREAM-ROW", "a chunk without index", in(4, `,{"type":"chunk","time":15`, `,{"type":"chunk","time":15,"chunk":{"type":"block-start","blockType":"text"}},{"type":"chunk","time":15`)},
+		{"STREAM-ROW", "a block that is none", in(4, `,{"type":"chunk","time":15`, `,{"type":"chunk","time":15,"chunk":{"type":"block-end","index":1.5,"block":"a"}},{"type":"chunk","time":15`)},
+		{"STREAM-ROW", "a record with half an index", in(4, `"index":0`, `"index":0.5`)},
+	},
 	"SUBAGENT-CATALOG-v3": {
 		{"SUBAGENT-CATALOG", "an unknown version", in(0, `"version":0`, `"version":9`)},
 		{"SUBAGENT-CATALOG", "a mode of another version", in(0, `one-shot`, `other`)},

@@ -78,7 +78,7 @@ var genRules = []*Rule{
 	{
 		ID: "STREAM-ROW", Severity: Error, Spec: "FORMATS §2.7",
 		Title:  "an embedded stream consists of well-formed records",
-		Text:   "The chunks of an attempt are kept inside its event: packed runs with one gap less than members, and single chunks. A record that is none of these holds no chunks.",
+		Text:   "The chunks of an attempt are kept inside its event: packed runs with one gap less than members, and single chunks. A record that is none of these holds no chunks. A chunk whose own members are missing or of the wrong kind is a warning: the harness asks for few of them.",
 		How:    "The event was edited, or written by a program other than the harness.",
 		Advice: "The message itself is whole. Only the proof of how it came is lost.",
 	},

@@ -19,16 +19,40 @@ func genStream(c *Context, e *logfmt.Event) {
 		case errors.As(err, &bad):
 			path := "data.stream[" + number(int64(bad.Record)) + "]"
 			c.Report(e, path, "record %d of the stream: %s", bad.Record, printable(bad.Error()))
+			n++
 		case chunkType(ch.JSON) == "":
 			v := jsjson.Get(ch.JSON, "type")
 			c.Report(e, "data.stream["+number(int64(ch.Record))+"].chunk.type", "type of the chunk is %s, expected one of block-start, text-delta, reasoning-delta, tool-call-delta, block-end, usage, finish", show(v)).Severity = Warning
+			n++
 		default:
-			continue
+			n += genChunk(c, e, &ch)
 		}
-		if n++; n == 4 {
+		if n >= 4 {
 			return // what follows is more of the same
 		}
 	}
+}
+
+// genChunk looks at the members of a chunk, as of those that were events of their
+// own: the harness puts an answer together without asking for most of them, so
+// what is wrong there is a warning. It returns how much it found.
+func genChunk(c *Context, e *logfmt.Event, ch *fold.Chunk) int {
+	typ, record := chunkType(ch.JSON), "stream["+number(int64(ch.Record))+"]"
+	if ch.Member > 0 || plainDelta(ch.JSON, typ) {
+		return 0 // all members of a record are alike
+	}
+	s := shaper{c: c, e: e}
+	if typ != "usage" && typ != "finish" {
+		if v := jsjson.Get(ch.JSON, "index"); wantCount(v) != "" {
+			c.Report(e, "data."+record, "index of the chunk is %s, expected a whole number from 0", show(v)).Severity = Warning
+			s.found++
+		}
+	}
+	if ch.Member < 0 {
+		s.path = []hop{{key: "stream"}, {index: ch.Record}, {key: "chunk"}}
+		s.parts(ch.JSON, chunkShapes[typ])
+	}
+	return s.found
 }
 
 // genAsm puts an answer together from its chunks again. One assembler serves
