@@ -120,6 +120,7 @@ var breaches = map[string][]breach{
 		{"EVT-SHAPE", "data is no object", in(13, `{"turn":1,"step":1,"callId":"c1","name":"run","arguments":"{}"}`, `[1]`)},
 		{"EVT-SHAPE", "a further key of turn/end", in(20, `{"turn":1,`, `{"turn":1,"extra":1,`)},
 		{"EVT-SHAPE", "a cause that is no object", in(20, `"completed"`, `"aborted","reason":"x"`)},
+		{"MSG-SHAPE", "a prompt whose data is no object", in(2, `{"content":[{"type":"text","text":"q"}],"source":{"kind":"user"},"role":"user","id":"u1"}`, `[]`)},
 		{"MSG-SHAPE", "a result without message", in(14, `"message":`, `"massage":`)},
 		{"MSG-SHAPE", "a message that is no object", in(12, `"message":{`, `"message":7,"was":{`)},
 		{"MSG-SHAPE", "a block of another type", in(14, `"type":"tool-result"`, `"type":"text"`)},
@@ -133,6 +134,8 @@ var breaches = map[string][]breach{
 		{"CHUNK-CITE", "no chunk came", all(drop(17, 18), in(17, `[17]`, `[16]`))},
 		{"CHUNK-ASM", "another block", in(12, `"text":"hm"`, `"text":"ha"`)},
 		{"CHUNK-ASM", "cancelled, and said nothing", all(in(18, `"content":[]`, `"content":[{"type":"text","text":"x"}]`), in(18, `"id":"a2"}}`, `"id":"a2"},"interrupted":true}`), in(17, `{"type":"finish","reason":{"kind":"stop"}}`, `{"type":"block-start","index":0,"blockType":"text"}`))},
+		{"CHUNK-ASM", "a member more", in(12, `"text":"hm"`, `"text":"hm","more":1`)},
+		{"CHUNK-ASM", "cancelled, with a state", all(in(18, `"content":[]`, `"content":[{"type":"text","text":"x"}]`), in(18, `"m"},"id":"a2"}}`, `"m","replayState":{}},"id":"a2"},"interrupted":true}`), in(17, `{"type":"finish","reason":{"kind":"stop"}}`, `{"type":"text-delta","index":0,"text":"x"}`))},
 		{"CHUNK-USAGE", "left out", in(12, `,"usage":{"inputTokens":3,"outputTokens":2}`, ``)},
 		{"CALL-MATCH", "run twice", at(15, `tool/call {"turn":1,"step":1,"callId":"c1","name":"run","arguments":"{}"}`)},
 		{"CMP-PAIR", "summed up twice", at(21, cmpStart, cmpSummary, cmpSummary, cmpEnd)},
@@ -145,6 +148,7 @@ var breaches = map[string][]breach{
 	},
 	"early": {
 		{"HDR-PLACE", "two in a step", at(4, `request/header {"header":{"config":{"model":"n"}},"reason":"fallback"}`)},
+		{"HDR-NOOP", "a fallback to the same", at(4, `request/header {"header":{"config":{"model":"m"},"system":"s"},"reason":"fallback"}`)},
 		{"HDR-NOOP", "a fallback that a delta could say", all(at(4, `request/header {"header":{"config":{"model":"n"},"system":"s"},"reason":"fallback"}`))},
 		{"HDR-INITIAL", "fallback first", in(3, `initial`, `fallback`)},
 		{"HDR-DELTA", "a key of no delta", at(4, `request/header-delta {"delta":{}}`)},
@@ -152,6 +156,8 @@ var breaches = map[string][]breach{
 		{"HDR-NOOP", "a delta of nothing", at(4, `request/header-delta {}`)},
 		{"HDR-NOOP", "a delta that changes nothing", at(4, `request/header-delta {"config":{"model":"m"}}`)},
 		{"CHUNK-CITE", "an empty list", in(8, `[4,5,6,7]`, `[]`)},
+		{"CHUNK-CITE", "an empty list where no chunk came", all(drop(4, 8), in(4, `[4,5,6,7]`, `[]`), in(3, `{"model":"m"}`, `{"provider":"p","model":"m"}`), in(3, `initial`, `fallback`))},
+		{"MSG-SHAPE", "a provenance that is no object", in(8, `"hm"}]`, `"hm"}],"provenance":[]`)},
 		{"MSG-SHAPE", "no provider in builds that name it", in(3, `{"model":"m"}`, `{"provider":"p","model":"m"}`)},
 	},
 }
@@ -196,6 +202,7 @@ var laterBreaches = map[string][]breach{
 		{"STREAM-ROW", "a record with half an index", in(4, `"index":0`, `"index":0.5`)},
 	},
 	"SUBAGENT-CATALOG-v3": {
+		{"SUBAGENT-CATALOG", "a lasting child without label", in(0, "one-shot", "continuable")},
 		{"SUBAGENT-CATALOG", "an unknown version", in(0, `"version":0`, `"version":9`)},
 		{"SUBAGENT-CATALOG", "a mode of another version", in(0, `one-shot`, `other`)},
 	},
@@ -226,6 +233,15 @@ func soundOf(t *testing.T, pair string) (head string, lines []string) {
 	return head, lines
 }
 
+// lineStart is the offset of a line, from 1.
+func lineStart(data string, line int64) int64 {
+	at := 0
+	for range line - 1 {
+		at += strings.IndexByte(data[at:], '\n') + 1
+	}
+	return int64(at)
+}
+
 // Every way to break a rule that has several, with the words for it. Those with a pair
 // of logs of their own are not repeated.
 func TestBreaches(t *testing.T) {
@@ -243,19 +259,27 @@ func TestBreaches(t *testing.T) {
 		head, lines := soundOf(t, pair)
 		bases = append(bases, base{pair, head, lines, laterBreaches[pair]})
 	}
+	for _, name := range slices.Sorted(maps.Keys(settledLogs)) {
+		l := settledLogs[name]
+		bases = append(bases, base{name, l.head + "\n", l.lines, l.breaches})
+	}
 	var got strings.Builder
 	for _, base := range bases {
 		if res := judge(t, []byte(base.head+eventLines(base.lines...)), Options{}); res.Verdict != OK || res.Errors+res.Warnings > 0 {
 			t.Fatalf("%s is not sound:\n%s", base.name, verdictLines(res))
 		}
 		for _, b := range base.breaches {
-			res := judge(t, []byte(base.head+eventLines(b.do(slices.Clone(base.lines))...)), Options{})
+			data := base.head + eventLines(b.do(slices.Clone(base.lines))...)
+			res := judge(t, []byte(data), Options{})
 			fmt.Fprintf(&got, "== %s, %s: %s (%s)\n", base.name, b.rule, b.name, res.Verdict)
 			n := 0
 			for _, f := range res.Findings {
 				if f.Rule == b.rule {
 					n++
 					fmt.Fprintf(&got, "%s line %d seq %d %s: %s\n", f.Severity, f.Pos.Line, f.Seq, f.Path, f.Message)
+					if start := lineStart(data, f.Pos.Line); f.Offset() != start {
+						t.Errorf("%s: %s: line %d at byte %d, want %d", base.name, b.name, f.Pos.Line, f.Offset(), start)
+					}
 				}
 			}
 			if n == 0 {

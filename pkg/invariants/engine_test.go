@@ -537,3 +537,28 @@ func TestOneDamage(t *testing.T) {
 	}
 	t.Logf("%d logs, %d damages", len(logs), n)
 }
+
+// That seq is no number is said once, by the reader, whatever rules run.
+func TestSeqIsNoNumber(t *testing.T) {
+	for _, c := range []struct{ member, message string }{
+		{`"seq":"0",`, `seq is "0", expected 0`},
+		{`"seq":-1,`, `seq is -1, expected 0`},
+		{`"seq":0.5,`, `seq is 0.5, expected 0`},
+		{`"seq":null,`, `seq is null, expected 0`},
+		{``, `the event has no seq, expected seq 0`},
+	} {
+		for _, opts := range []Options{{}, {Rules: func(id string) bool { return id == "LOG-ENV" }}} {
+			res := judge(t, []byte(header+`{"type":"plan/mode",`+c.member+`"time":1,"data":{"active":true}}`+"\n"), opts)
+			var got []string
+			for _, f := range res.Findings {
+				if f.Severity != Note {
+					got = append(got, fmt.Sprintf("%s %s line %d offset %d seq %d: %s", f.Rule, f.Severity, f.Pos.Line, f.Offset(), f.Seq, f.Message))
+				}
+			}
+			want := []string{fmt.Sprintf("LOG-SEQ warning line 2 offset %d seq 0: %s", len(header), c.message)}
+			if d := cmp.Diff(want, got); d != "" || res.Verdict != Torn {
+				t.Errorf("%s: verdict %s (-want +got):\n%s", c.member, res.Verdict, d)
+			}
+		}
+	}
+}

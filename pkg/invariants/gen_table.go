@@ -351,7 +351,7 @@ func genType(c *Context, e *logfmt.Event) {
 		f.Class = logfmt.Unsupported
 		return
 	}
-	for _, o := range later {
+	for _, o := range slices.Backward(later) {
 		if _, ok := o.types[e.Type]; ok && o.version < g.version {
 			f := c.Report(e, "type", "event type %s ended with generation %d, and is refused in generation %d", e.Type, o.version, g.version)
 			f.hard = f.Dropped && g.hard != nil

@@ -39,7 +39,11 @@ func lines(res *Result, notes bool) []string {
 	var out []string
 	for _, f := range res.Findings {
 		if f.Severity != Note || notes {
-			out = append(out, fmt.Sprintf("%s %s %d %d", f.Rule, f.Severity, f.Pos.Line, f.Seq))
+			line := fmt.Sprintf("%s %s %d %d", f.Rule, f.Severity, f.Pos.Line, f.Seq)
+			if f.More > 0 {
+				line += fmt.Sprintf(" and %d more", f.More)
+			}
+			out = append(out, line)
 		}
 	}
 	return out
@@ -47,7 +51,7 @@ func lines(res *Result, notes bool) []string {
 
 // Each rule has archives in testdata, named by its id and what they show: the
 // smallest log that breaks it, bad.jsonl, with every finding that it gives
-// (rule, severity, line, seq) and its verdict, and the nearest log that does not.
+// (rule, severity, line, seq, how many more) and its verdict, and the nearest log that does not.
 // Both may have a parent, parent.jsonl.
 func TestPairs(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")

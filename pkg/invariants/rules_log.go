@@ -1,7 +1,6 @@
 package invariants
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
@@ -239,7 +238,8 @@ func typeName(e *logfmt.Event) string {
 }
 
 func checkEnvelope(c *Context, e *logfmt.Event) {
-	const mine = logfmt.FaultType | logfmt.FaultSeq | logfmt.FaultTime | logfmt.FaultTimeNeg | logfmt.FaultNoData |
+	// That seq is no number the reader has said: it is not the next one.
+	const mine = logfmt.FaultType | logfmt.FaultTime | logfmt.FaultTimeNeg | logfmt.FaultNoData |
 		logfmt.FaultExtraKey | logfmt.FaultIgnorable
 	facts := jsjson.Facts(e.Facts)
 	if e.Fault&mine == 0 && facts&(jsjson.NumberOverflow|jsjson.NegativeZero) == 0 || secondHeader(e) {
@@ -248,9 +248,6 @@ func checkEnvelope(c *Context, e *logfmt.Event) {
 	raw := func(key string) string { return show(jsjson.Get(e.JSON, key)) }
 	if e.Fault&logfmt.FaultType != 0 {
 		c.Report(e, "type", "type is %s, expected a string", raw("type"))
-	}
-	if e.Fault&logfmt.FaultSeq != 0 && !c.seqReported(e) {
-		c.Report(e, "seq", "seq is %s, expected a whole number from 0", raw("seq"))
 	}
 	if e.Fault&logfmt.FaultTime != 0 {
 		c.Report(e, "time", "time is %s, expected milliseconds as a whole number", raw("time"))
@@ -278,17 +275,6 @@ func checkEnvelope(c *Context, e *logfmt.Event) {
 			f.Severity = Warning // accepted then, though no writer could store it
 		}
 	}
-}
-
-// seqReported reports whether the reader already listed the event's seq.
-func (c *Context) seqReported(e *logfmt.Event) bool {
-	if b := c.found["LOG-SEQ"]; b != nil {
-		at := func(f *Finding) bool {
-			return f.Pos.Line == e.Pos.Line && f.Pos.Offset == e.Pos.Offset && f.Pos.Row == e.Pos.Row
-		}
-		return b.over != nil && at(b.over) || slices.ContainsFunc(b.kept, at)
-	}
-	return false
 }
 
 func extraKeys(obj []byte) string {

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dsh-audit/dsh-audit/internal/jsjson"
+	"github.com/dsh-audit/dsh-audit/internal/plural"
 )
 
 // Text from a log is hostile. Whatever of it enters a message goes through one
@@ -63,7 +64,7 @@ func show(v []byte) string {
 		if len(v) <= quoteLimit {
 			return string(appendSafeJSON(nil, v))
 		}
-		return "an array of " + strconv.Itoa(jsjson.Len(v)) + " elements"
+		return "an array of " + plural.Count(jsjson.Len(v), "element")
 	case jsjson.Object:
 		if len(v) <= quoteLimit {
 			return string(appendSafeJSON(nil, v))
