@@ -93,10 +93,14 @@ func (l *Log) RecordsAhead(each func(*Record)) iter.Seq2[*Record, *Defect] {
 					}
 					continue
 				}
-				out.events, out.event, out.row, out.pos = 1, &x.event, nil, x.event.Pos
-				if x.row > 0 {
+				out.events, out.event, out.row, out.run, out.pos = 1, &x.event, nil, nil, x.event.Pos
+				switch {
+				case x.row > 0:
 					out.row = &b.rows[x.row-1]
 					out.events = out.row.members
+				case x.run > 0:
+					out.run = &b.runs[x.run-1]
+					out.events = len(out.run.lines)
 				}
 				if !yield(&out, nil) {
 					return
@@ -120,20 +124,24 @@ const (
 type batch struct {
 	items []batchItem
 	rows  []row
+	runs  []lineRun
 	buf   []byte
-	ends  []int   // of the texts of the rows
-	gaps  []int64 // between their times
+	ends  []int     // of the texts of the rows
+	gaps  []int64   // between their times
+	lines []runLine // of the runs
 }
 
 type batchItem struct {
-	event  Event // of a packed row, what its members have in common
+	event  Event // of a row or a run, what its events have in common
 	row    int   // place in rows, from 1; 0 when the record is no packed row
+	run    int   // place in runs, likewise
 	defect *Defect
 }
 
 // reset empties the batch. It keeps its memory, but for what one large record took.
 func (b *batch) reset() {
-	b.items, b.rows, b.buf, b.ends, b.gaps = b.items[:0], b.rows[:0], b.buf[:0], b.ends[:0], b.gaps[:0]
+	b.items, b.rows, b.runs, b.buf = b.items[:0], b.rows[:0], b.runs[:0], b.buf[:0]
+	b.ends, b.gaps, b.lines = b.ends[:0], b.gaps[:0], b.lines[:0]
 	if cap(b.buf) > batchBytes {
 		b.buf = nil
 	}
@@ -160,13 +168,16 @@ func (b *batch) add(r *Record, d *Defect) bool {
 		return true
 	}
 	e := r.event
-	need := len(e.Line)
-	if r.row != nil {
-		need += len(r.row.texts) + len(r.row.head)
-	} else { // at most what own copies
-		need += len(e.JSON) + len(e.Data) + len(e.Op) + len(e.Sources)
+	var need int
+	switch {
+	case r.row != nil:
+		need = len(e.Line) + len(r.row.texts) + len(r.row.head)
+	case r.run != nil:
+		need = len(r.run.text)
+	default: // at most what own copies
+		need = len(e.Line) + len(e.JSON) + len(e.Data) + len(e.Op) + len(e.Sources)
 	}
-	if n > 0 && (len(b.buf)+need > cap(b.buf) || r.row != nil && len(b.rows) == batchRows) {
+	if n > 0 && (len(b.buf)+need > cap(b.buf) || len(b.rows) == batchRows || len(b.runs) == batchRows) {
 		return false
 	}
 	if len(b.buf)+need > cap(b.buf) {
@@ -174,25 +185,38 @@ func (b *batch) add(r *Record, d *Defect) bool {
 	}
 	b.items = b.items[:n+1]
 	x := &b.items[n]
-	x.defect, x.row = nil, 0
+	x.defect, x.row, x.run = nil, 0, 0
 	runs := x.event.Runs.list
 	x.event = *e
 	x.event.Runs = KnownRuns{list: runs[:0]}
-	if r.row == nil {
+	if r.row == nil && r.run == nil {
 		b.own(&x.event, e)
 		return true
 	}
 	c := &x.event
-	c.JSON, c.Data = nil, nil
-	c.Line = b.take(e.Line)
-	c.Pos = r.pos
+	c.JSON, c.Data, c.Line, c.Pos = nil, nil, nil, r.pos // Event(0) sets them
 	if b.rows == nil {
-		b.rows = make([]row, 0, batchRows)
+		b.rows, b.runs = make([]row, 0, batchRows), make([]lineRun, 0, batchRows)
 	}
-	b.rows = b.rows[:len(b.rows)+1]
-	x.row = len(b.rows)
-	b.rows[x.row-1].copy(r.row, b)
+	if r.row != nil {
+		c.Line = b.take(e.Line)
+		b.rows = b.rows[:len(b.rows)+1]
+		x.row = len(b.rows)
+		b.rows[x.row-1].copy(r.row, b)
+	} else {
+		b.runs = b.runs[:len(b.runs)+1]
+		x.run = len(b.runs)
+		b.runs[x.run-1].copy(r.run, b)
+	}
 	return true
+}
+
+// copy makes r the run from, in bytes of the batch.
+func (r *lineRun) copy(from *lineRun, b *batch) {
+	*r = lineRun{text: b.take(from.text), seq: from.seq, head: from.head, mark: from.mark}
+	n := len(b.lines)
+	b.lines = append(b.lines, from.lines...)
+	r.lines = b.lines[n:len(b.lines):len(b.lines)]
 }
 
 // copy makes r hold what from needs to be walked over, in bytes of the batch.

@@ -159,13 +159,13 @@ func TestRecordsAheadPanic(t *testing.T) {
 	}
 	defer func() {
 		got, _ := recover().(string)
-		if !strings.HasPrefix(got, "at seq 2\n\nwhere it was reading ahead:\ngoroutine ") {
+		if !strings.HasPrefix(got, "at seq 3\n\nwhere it was reading ahead:\ngoroutine ") {
 			t.Errorf("panic %q", got)
 		}
 	}()
 	for range eventsAhead(log, func(r *Record) {
-		if r.Event(0).Seq == 2 {
-			panic("at seq 2")
+		if r.Event(0).Seq == 3 {
+			panic("at seq 3")
 		}
 	}) {
 	}
@@ -253,6 +253,81 @@ func TestRecordRun(t *testing.T) {
 			if seq != last.Seq || time != last.Time || pos != last.Pos || len(texts) != 3 {
 				t.Errorf("%s: ends at %d, %d, %v; want %d, %d, %v", c.line, seq, time, pos, last.Seq, last.Time, last.Pos)
 			}
+		}
+	}
+}
+
+// Lines of a run are the events they are one by one, with their own places, and
+// defects stand where they stand.
+func TestLineRuns(t *testing.T) {
+	const head = `{"type":"session","version":0,"id":"s","createdAt":1,"cwd":"/srv","delegationDepth":0}` + "\n"
+	line := func(seq, time int64) string {
+		return strings.Replace(aPiece, `9,"time":100`, fmt.Sprintf(`%d,"time":%d`, seq, time), 1) + "\n"
+	}
+	span := func(from, to int64) (s string) {
+		for i := from; i < to; i++ {
+			s += line(i, i/3)
+		}
+		return s
+	}
+	other := strings.Replace(line(20, 6), `"turn":1`, `"turn":2`, 1)
+	for _, c := range []struct {
+		name, lines string
+		events      int
+		defects     string // line and message of each
+	}{
+		{"sound", span(0, 30), 30, "[]"},
+		{"many", span(0, 600), 600, "[]"},
+		{"another form", span(0, 20) + other + span(21, 30), 30, "[]"},
+		{"a time falls", span(0, 20) + line(20, 1) + span(21, 30), 30, "[]"},
+		{"a gap", span(0, 20) + span(25, 30), 25, "[22 expected seq 20, got 25: 5 events are missing]"},
+		{"again", span(0, 20) + span(19, 30), 31, "[22 expected seq 20, got 19: the seq of the record before it, at line 21, is used again]"},
+		{"back", span(0, 20) + span(10, 30), 40, "[22 expected seq 20, got 10: the numbering goes back]"},
+		{"late", span(0, 10) + span(15, 20) + span(10, 15) + span(20, 30), 30,
+			"[12 expected seq 10, got 15: 5 events are missing 17 expected seq 20, got 10: it comes late, it was passed over at line 12]"},
+		{"swapped", span(0, 10) + line(11, 3) + line(10, 3) + span(12, 30), 30,
+			"[12 expected seq 10, got 11: seq 10 stands in the record behind it, the order is wrong]"},
+		{"torn", span(0, 20) + strings.TrimSuffix(line(20, 9), "}\n"), 20,
+			"[22 the last line is cut after 121 bytes: expected the rest of a record and a line feed]"},
+		{"damaged", span(0, 20) + "{\n" + span(21, 30), 29, "[22 not valid JSON: expected key or '}', got end of input]"},
+	} {
+		data := head + c.lines
+		log, err := NewReader(strings.NewReader(data), "runs", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.SplitAfter(data, "\n")
+		offset := []int64{0}
+		for _, l := range lines {
+			offset = append(offset, offset[len(offset)-1]+int64(len(l)))
+		}
+		events, longest := 0, 0
+		defects := []string{}
+		at := 1 // place in lines
+		for r, d := range log.Records() {
+			if d != nil {
+				defects = append(defects, fmt.Sprint(d.Pos.Line, " ", d.Message))
+				if d.Rule == RuleJSON {
+					at++
+				}
+				continue
+			}
+			events, longest = events+r.Len(), max(longest, r.Len())
+			for i := range r.Len() {
+				e := r.Event(i)
+				want := Position{Line: int64(at + 1), Offset: offset[at], Length: int64(len(lines[at])), Frame: -1, FrameAt: -1, Row: -1, Member: -1}
+				if string(e.Line)+"\n" != lines[at] || string(e.JSON) != string(e.Line) || e.Pos != want || !e.IsPiece() || e.AfterDamage != (len(defects) > 0) {
+					t.Errorf("%s: event %d is %s at %+v, want %s at %+v", c.name, e.Seq, e.Line, e.Pos, lines[at], want)
+				}
+				if parsed := fmt.Sprintf(`{"type":"assistant/chunk","seq":%d,"time":%d,"data":%s}`, e.Seq, e.Time, e.Data); parsed != string(e.JSON) {
+					t.Errorf("%s: event %d reads as %s, want %s", c.name, e.Seq, parsed, e.JSON)
+				}
+				at++
+			}
+		}
+		// Where a run ends depends on what was read, too.
+		if events != c.events || longest < 5 || longest > mostRun || fmt.Sprint(defects) != c.defects {
+			t.Errorf("%s: %d events, the longest run %d, defects %v; want %d, %s", c.name, events, longest, defects, c.events, c.defects)
 		}
 	}
 }

@@ -187,42 +187,130 @@ func (f *pieceForm) learn(rec *record) {
 // log. It reports false, having changed nothing, for whatever is not exactly of
 // the form, or not whole; such a line is read the long way.
 func (f *pieceForm) match(b []byte, rec *record) (line []byte, ok bool) {
-	if len(f.data) == 0 {
+	l, ok := f.find(b)
+	if !ok {
 		return nil, false
 	}
-	text := len(f.next)
-	seq, time, seqEnd := f.seq, f.time, f.seqEnd
-	if text == 0 || len(b) < text || !bytes.Equal(b[:text], f.next) {
-		if seq, time, seqEnd, text = f.head(b); text < 0 {
-			return nil, false
-		}
-	}
-	dataAt := text - len(f.data) + len(formData)
-	i := jsjson.CanonicalString(b, text)
-	if i < 0 || len(b)-i <= len(pieceEnd) || string(b[i:i+len(pieceEnd)]) != pieceEnd || b[i+len(pieceEnd)] != '\n' {
-		return nil, false
-	}
-	i += len(pieceEnd)
-	line = b[:i:i]
+	line = b[:l.end:l.end]
 	e := &rec.event
-	e.Type, e.Seq, e.Time = TypeAssistantChunk, seq, time
-	e.Data = line[dataAt : i-1]
-	e.Op, e.Sources, e.Ignorable, e.Fault, e.Facts = nil, nil, false, 0, 0
-	e.JSON, e.Line, e.Gen, e.Synthetic = line, line, f.gen, 0
-	e.Mark = f.mark
-	e.Mark.Size = uint32(len(e.Data))
-	rec.line, rec.got = line, b[len(formSeq):seqEnd]
+	e.Type, e.Op, e.Sources, e.Ignorable, e.Fault, e.Facts = TypeAssistantChunk, nil, nil, false, 0, 0
+	e.Gen, e.Synthetic = f.gen, 0
+	e.setPiece(line, l.seq, l.time, l.text, len(f.data)-len(formData), f.mark)
+	rec.line, rec.got = line, b[len(formSeq):l.seqEnd]
 	rec.defect, rec.value, rec.null, rec.packed, rec.facts = nil, false, false, false, 0
 	rec.whole, rec.odd, rec.synth = false, "", 0
+	f.pass(b, l)
+	return line, true
+}
 
-	if len(f.next) != text || seq != f.seq || time != f.time {
-		f.next = append(f.next[:0], b[:text]...)
-		f.seqEnd, f.time = seqEnd, time
+// setPiece makes e the event of a line of a form, whose text begins at text, and its
+// data head bytes before that. What lines of a form have in common is left alone.
+func (e *Event) setPiece(line []byte, seq, time int64, text, head int, mark PieceMark) {
+	e.Seq, e.Time = seq, time
+	e.JSON, e.Line = line, line
+	e.Data = line[text-head : len(line)-1]
+	e.Mark = mark
+	e.Mark.Size = uint32(len(e.Data))
+}
+
+// A formLine is where the parts of a line of the form stand.
+type formLine struct {
+	seq, time         int64
+	seqEnd, text, end int // end of the seq, start of the text, end without the line feed
+}
+
+// find looks for a line of the form at the start of b. It changes nothing.
+func (f *pieceForm) find(b []byte) (l formLine, ok bool) {
+	if len(f.data) == 0 {
+		return l, false
 	}
-	if f.seq = seq + 1; !increment(f.next[:f.seqEnd]) {
+	l = formLine{seq: f.seq, time: f.time, seqEnd: f.seqEnd, text: len(f.next)}
+	if l.text == 0 || len(b) < l.text || !bytes.Equal(b[:l.text], f.next) {
+		if l.seq, l.time, l.seqEnd, l.text = f.head(b); l.text < 0 {
+			return l, false
+		}
+	}
+	i := jsjson.CanonicalString(b, l.text)
+	if i < 0 || len(b)-i <= len(pieceEnd) || string(b[i:i+len(pieceEnd)]) != pieceEnd || b[i+len(pieceEnd)] != '\n' {
+		return l, false
+	}
+	l.end = i + len(pieceEnd)
+	return l, true
+}
+
+// pass notes that the line l at the start of b was read.
+func (f *pieceForm) pass(b []byte, l formLine) {
+	if len(f.next) != l.text || l.seq != f.seq || l.time != f.time {
+		f.next = append(f.next[:0], b[:l.text]...)
+		f.seqEnd, f.time = l.seqEnd, l.time
+	}
+	if f.seq = l.seq + 1; !increment(f.next[:f.seqEnd]) {
 		f.next = f.next[:0] // the next seq is longer
 	}
-	return line, true
+}
+
+// A lineRun is a row of lines of one form with seqs that follow one another and
+// times that never fall: pieces of one block.
+type lineRun struct {
+	text  []byte    // of the lines
+	lines []runLine // none when the record is no run
+	seq   int64     // of the first
+	head  int       // see setPiece
+	mark  PieceMark
+}
+
+type runLine struct {
+	at, text, end int32 // of the line, of its text, and its end without the line feed
+	time          int64
+}
+
+// mostRun bounds a run, so that what reads ahead hands on something soon.
+const mostRun = 256
+
+// extend makes a run of the first line of text, which was matched as e, and of those
+// behind it, as many as go on with it. It returns the size of these.
+func (r *lineRun) extend(f *pieceForm, text []byte, e *Event) (size int) {
+	first := len(e.Line)
+	at := first + 1
+	for seq, time := e.Seq, e.Time; len(r.lines) < mostRun; {
+		l, ok := f.find(text[at:])
+		if !ok || l.seq != seq+1 || l.time < time {
+			break
+		}
+		if len(r.lines) == 0 {
+			head, _ := e.PieceText()
+			r.seq, r.head, r.mark = e.Seq, len(head), e.Mark
+			r.lines = append(r.lines, runLine{0, int32(first - 1 - len(e.Data) + len(head)), int32(first), e.Time})
+		}
+		f.pass(text[at:], l)
+		r.lines = append(r.lines, runLine{int32(at), int32(l.text), int32(at + l.end), l.time})
+		seq, time = l.seq, l.time
+		at += l.end + 1
+	}
+	r.text = text[:at]
+	return at - first - 1
+}
+
+// event makes line i of the run the event e, of which pos is the place of the first.
+func (r *lineRun) event(i int, e *Event, pos Position) {
+	l := &r.lines[i]
+	e.setPiece(r.text[l.at:l.end:l.end], r.seq+int64(i), l.time, int(l.text), r.head, r.mark)
+	e.Pos = r.pos(i, pos)
+}
+
+// pos is the place of line i.
+func (r *lineRun) pos(i int, first Position) Position {
+	l := &r.lines[i]
+	first.Line += int64(i)
+	first.Offset += int64(l.at)
+	first.Length = int64(l.end-l.at) + 1
+	return first
+}
+
+// piece is the JSON string of piece i.
+func (r *lineRun) piece(i int) []byte {
+	l := &r.lines[i]
+	return r.text[l.at+l.text : int(l.end)-len(pieceEnd)]
 }
 
 // head reads what stands before the text of a line of the form; text is where that

@@ -53,6 +53,7 @@ type record struct {
 	packed bool
 	event  Event
 	row    row
+	run    lineRun // of plain lines; the event is the first
 	// got is what stands where seq should, as canonical JSON; nil when absent.
 	got []byte
 	// strict marks records of a region in which any damage is corruption, even
@@ -92,7 +93,13 @@ func (r *record) count() int {
 	case r.packed:
 		return r.row.members
 	}
-	return 1
+	return max(1, len(r.run.lines))
+}
+
+// last is the seq of the last line of a run, and the place of that.
+func (r *record) last() (seq int64, pos Position) {
+	n := len(r.run.lines) - 1
+	return r.run.seq + int64(n), r.run.pos(n, r.pos)
 }
 
 // member makes event i of the record the current one; members come in order.
@@ -108,6 +115,8 @@ func (r *record) member(i int) *Event {
 		if e.Gen = 0; r.gen != nil {
 			e.Gen = uint8(r.gen.Version)
 		}
+	} else if len(r.run.lines) > 0 {
+		r.run.event(i, e, r.pos)
 	}
 	return e
 }
@@ -195,6 +204,7 @@ type lineSource struct {
 	closer io.Closer
 	again  bool // the current line is the next one
 	form   pieceForm
+	second int64 // seq of the second line of a run; -1 when the current record is none
 	// Of a fixture: what puts back what its rows lack.
 	project   *projection
 	snapshots *snapshots
@@ -220,6 +230,7 @@ func (s *lineSource) next(rec *record) error {
 		torn bool
 		err  error
 	)
+	rec.run.lines, s.second = rec.run.lines[:0], -1
 	if s.again {
 		s.again = false
 		line = s.lines.current()
@@ -288,6 +299,14 @@ func (s *lineSource) samePiece(rec *record) bool {
 		*pos, rec.strict = s.place(*pos)
 	}
 	rec.pos = *pos
+	if s.place == nil {
+		// Lines that follow are taken along, as far as they were read.
+		if size := rec.run.extend(&s.form, s.lines.buf[s.lines.start:], &rec.event); size > 0 {
+			s.lines.end += size
+			s.lines.line += int64(len(rec.run.lines) - 1)
+			s.second = rec.run.seq + 1
+		}
+	}
 	return true
 }
 
@@ -306,6 +325,9 @@ func (s *lineSource) long(e *longLine) (Position, *Defect) {
 }
 
 func (s *lineSource) peekSeq() (int64, bool) {
+	if s.second >= 0 {
+		return s.second, true
+	}
 	line, ok := s.lines.peek()
 	if !ok {
 		return 0, false
@@ -459,10 +481,15 @@ func (s *scanner) advance(rec *record, first, n int64) {
 	if s.expect > s.high {
 		s.high = s.expect
 	}
-	s.lastFirst, s.lastPos = first, spot{rec.pos.Line, rec.pos.Row}
+	last, pos := first, rec.pos
+	if lines := int64(len(rec.run.lines)); lines > 0 {
+		last, pos = rec.last()
+		s.records += lines - 1 // each line is a record
+	}
+	s.lastFirst, s.lastPos = last, where(pos)
 	if !s.damaged {
 		s.kept += n
-		s.committed = rec.pos.Offset + rec.pos.Length
+		s.committed = pos.Offset + pos.Length
 	}
 }
 
