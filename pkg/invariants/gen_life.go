@@ -614,3 +614,50 @@ func genDelivery(c *Context, e *logfmt.Event) {
 		c.Report(e, "data.sessionId", "sessionId is %s, expected that of the log, %s", quoted(id), quoted(h.ID))
 	}
 }
+
+// genAnswer asks for the settlement of a step: a call of the model ends in exactly
+// one event (FORMATS §2.8). A step may have none where the process was killed, or
+// the call failed or was given up before it was made; the turn does not end well
+// then. A failed step that was tried again as another one, as in July, stands in
+// migrated logs with its retry.
+type genAnswer struct {
+	lost    int64
+	in      bool // the open step was seen from its start
+	settled bool
+	ended   bool // without being settled
+	place   Place
+	step    int64
+}
+
+func (k *genAnswer) Event(c *Context, e *logfmt.Event) {
+	if c.unsettled(&k.lost) {
+		*k = genAnswer{lost: k.lost}
+	}
+	switch e.Type {
+	case "step/start":
+		if k.ended {
+			k.report(c, "its turn goes on")
+		}
+		*k = genAnswer{lost: k.lost, in: true, step: c.step}
+	case "step/end":
+		if k.in && !k.settled && c.Header != nil { // without one nothing was asked
+			k.ended, k.place = true, c.place(e)
+		}
+		k.in = false
+	case "turn/end":
+		if kind, _ := jsjson.Str(jsjson.Get(jsjson.Get(e.Data, "reason"), "kind")); k.ended && (kind == "completed" || kind == "max-tokens") {
+			k.report(c, "its turn ends with "+kind)
+		}
+		*k = genAnswer{lost: k.lost}
+	case "turn/start", logfmt.TypeSessionEndSeed:
+		*k = genAnswer{lost: k.lost}
+	default: // an answer, an attempt, a retry
+		k.settled, k.ended = true, false
+	}
+}
+
+func (k *genAnswer) report(c *Context, why string) {
+	c.ReportAt(k.place, "", "step %d ends with neither an assistant/message nor an assistant/attempt, although %s", k.step, why)
+}
+
+func (k *genAnswer) End(*Context) {}

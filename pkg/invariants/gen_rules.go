@@ -191,6 +191,7 @@ var (
 		{id: "CALL-RESULT-COMPLETE", types: lifeTypes, new: stateless(genCallComplete)},
 		{id: "RESULT-REPAIR", types: lifeTypes, new: stateless(genRepair)},
 		{id: "ASST-ONE", types: []string{"assistant/message"}, new: stateless(genOneAnswer)},
+		{id: "CHUNK-ANSWER", types: []string{"step/start", "step/end", "turn/start", "turn/end", "session/end-seed", "assistant/message", "assistant/attempt", "llm/retry"}, new: func() Checker { return new(genAnswer) }},
 		{id: "HDR-SHAPE", types: []string{"request/header"}, alone: true, new: stateless(genHeader)},
 		{id: "HDR-FIRST", types: []string{"assistant/message", "assistant/attempt", "request/header"}, new: func() Checker { return new(genFirstHeader) }},
 		{id: "HDR-NOOP", types: []string{"request/header", "system/message"}, new: func() Checker { return new(genNoop) }},

@@ -200,7 +200,7 @@ func TestInboxFull(t *testing.T) {
 	}
 	lines = append(lines,
 		`agent/inbox/spliced {"target":"next-turn","start":99999,"removedCount":1,"inserted":[{"content":[],"source":{"kind":"user"},"role":"user","id":"m0"}]}`,
-		`step/end {"turn":1,"step":1}`, `turn/end {"turn":1,"reason":{"kind":"completed"}}`)
+		`step/end {"turn":1,"step":1}`, `turn/end {"turn":1,"reason":{"kind":"interrupted"}}`)
 	if res := judge(t, []byte(script(`,"delegationDepth":0`, lines)), Options{}); res.Verdict != OK {
 		t.Errorf("verdict %s:\n%s", res.Verdict, verdictLines(res))
 	}

@@ -42,12 +42,12 @@ var witnessRules = []*Rule{
 		New:    stateless(checkUsage),
 	},
 	{
-		ID: "CHUNK-ANSWER", Severity: Warning, Since: buildEffort, Spec: "SEMANTICS §6.4",
+		ID: "CHUNK-ANSWER", Severity: Warning, Since: buildEmptySources, Spec: "SEMANTICS §6.4; FORMATS §2.8",
 		Title:  "a stream that finished well has its message",
-		Text:   "A successful attempt always ends in an assistant/message, even if that is empty. Without it the answer, and the tool calls in it, are in no later request. From generation 2 on an attempt and its end are one event.",
+		Text:   "A successful attempt always ends in an assistant/message, even if that is empty. Without it the answer, and the tool calls in it, are in no later request. A step with neither chunks nor an answer, in a turn that went well behind a header, has lost both. From generation 2 on an attempt is one event with its end, so there a step of a turn that went well has one or the other.",
 		How:    "The message was removed, or the process was stopped at just that moment and nothing says so.",
 		Advice: "Compare with a copy of the session. The answer can be put together from its chunks.",
-		Types:  []string{"step/start", "step/end", "turn/start", "turn/end", "session/end-seed"},
+		Types:  []string{"step/start", "step/end", "turn/start", "turn/end", "session/end-seed", "llm/retry"},
 		New:    func() Checker { return new(answerChecker) },
 	},
 	{
@@ -713,10 +713,17 @@ func (a *answerChecker) Event(c *Context, e *logfmt.Event) {
 	s := &c.stream
 	switch e.Type {
 	case "step/end":
-		if s.open && !s.blind && s.finish != "" && !s.failed && c.Asked == 0 && c.Step.Known {
+		switch {
+		case s.blind || c.Asked > 0 || !c.Step.Known:
+		case !s.open && c.Step.Open && c.Header != nil: // without a header nothing was asked
+			a.pending = &missing{c.place(e), "", "", "step " + number(c.Step.N) + " ends with neither chunks nor an assistant/message, although its turn went well"}
+		case s.open && s.finish != "" && !s.failed:
 			a.pending = &missing{c.place(e), "", "", "step " + number(c.Step.N) + " ends without an assistant/message, although its stream finished with " +
 				string(appendSafe(nil, s.finish, 24)) + " at seq " + number(s.last)}
 		}
+		return
+	case "llm/retry":
+		a.pending = nil // the step failed, and is tried again as another one
 		return
 	case "turn/end":
 		switch kind, _ := jsjson.Str(jsjson.Get(jsjson.Get(e.Data, "reason"), "kind")); kind {
