@@ -400,7 +400,7 @@ func WriteHeaders(out io.Writer, asJSON bool, o DiffOptions, v *drift.HeaderSurv
 		for _, s := range v.Sessions {
 			j := jsonHeaderSession{Text(s.Path), Text(s.SessionID), s.CreatedAt, []jsonUse{}}
 			for _, u := range s.Uses {
-				j.Headers = append(j.Headers, jsonUse{jsonEvent{u.Seq, u.Time, Text(u.Type)}, Text(u.Reason),
+				j.Headers = append(j.Headers, jsonUse{jsonEvent{u.Seq, jsonTime(u.Time), Text(u.Type)}, Text(u.Reason),
 					v.Models[u.Model].Name, v.Systems[u.System].Name, v.Tools[u.Tools].Name})
 			}
 			sessions = append(sessions, j)

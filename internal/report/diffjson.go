@@ -25,10 +25,16 @@ type Side struct {
 }
 
 type jsonEvent struct {
-	Seq  int64 `json:"seq"`
-	Time int64 `json:"time"`
-	Type Text  `json:"type"`
+	Seq  int64    `json:"seq"`
+	Time jsonTime `json:"time,omitzero"`
+	Type Text     `json:"type"`
 }
+
+// A jsonTime is in milliseconds since the epoch. It is left out where it was taken
+// from the event.
+type jsonTime int64
+
+func (t jsonTime) IsZero() bool { return t == timeless }
 
 type jsonReplaced struct {
 	Start int64   `json:"start"`
@@ -40,7 +46,7 @@ type jsonCause struct {
 	Kind     string        `json:"kind"`
 	Log      string        `json:"log,omitempty"`
 	Seq      *int64        `json:"seq,omitempty"`
-	Time     *int64        `json:"time,omitempty"`
+	Time     *jsonTime     `json:"time,omitempty"`
 	Type     Text          `json:"type,omitempty"`
 	Reason   Text          `json:"reason,omitempty"`
 	Note     Text          `json:"note,omitempty"`
@@ -52,7 +58,7 @@ type jsonCause struct {
 
 func events(list []drift.EventRef) (out []jsonEvent) {
 	for _, e := range list {
-		out = append(out, jsonEvent{e.Seq, e.Time, Text(e.Type)})
+		out = append(out, jsonEvent{e.Seq, jsonTime(e.Time), Text(e.Type)})
 	}
 	return out
 }
@@ -63,7 +69,10 @@ func causeJSON(c *drift.Cause) *jsonCause {
 	}
 	out := &jsonCause{Kind: string(c.Kind), Log: c.Log, Reason: Text(c.Reason), Note: Text(c.Note), Events: events(c.With), Sources: c.Sources, Reverse: c.Reverse}
 	if e := c.Event; e != nil {
-		out.Seq, out.Time, out.Type = &e.Seq, &e.Time, Text(e.Type)
+		out.Seq, out.Type = &e.Seq, Text(e.Type)
+		if t := jsonTime(e.Time); !t.IsZero() {
+			out.Time = &t
+		}
 	}
 	if r := c.Replaced; r != nil {
 		out.Replaced = &jsonReplaced{r.Start, r.End, r.ShadowedSeqs}
@@ -288,10 +297,15 @@ type jsonSession struct {
 	Cause *jsonCause `json:"cause,omitempty"`
 }
 
-// A jsonPair is the comparison of two requests.
+// A jsonPair is two requests and their comparison.
 type jsonPair struct {
-	A           *Side        `json:"a"`
-	B           *Side        `json:"b"`
+	A *Side `json:"a"`
+	B *Side `json:"b"`
+	jsonComparison
+}
+
+// A jsonComparison is what differs between two requests.
+type jsonComparison struct {
 	Same        bool         `json:"same"`
 	Extends     bool         `json:"extends"`
 	First       *int64       `json:"firstDivergentByte"`
@@ -302,8 +316,10 @@ type jsonPair struct {
 	Unexplained int          `json:"unexplained"`
 }
 
-func pairJSON(a, b *Side, d *drift.Diff) *jsonPair {
-	out := &jsonPair{A: a, B: b, Same: d.Same, Extends: d.Extends, Unexplained: d.Unexplained(),
+func pairJSON(a, b *Side, d *drift.Diff) *jsonPair { return &jsonPair{a, b, comparisonJSON(d)} }
+
+func comparisonJSON(d *drift.Diff) jsonComparison {
+	out := jsonComparison{Same: d.Same, Extends: d.Extends, Unexplained: d.Unexplained(),
 		Header:   jsonHeaders{d.HeaderEqual(), headerJSON(d)},
 		Messages: jsonMessages{d.Messages.A, d.Messages.B, d.Messages.Kept, d.Messages.Coarse, messagesJSON(&d.Messages)}}
 	if d.At != nil {

@@ -249,7 +249,7 @@ func eventJSON(e *drift.EventRef) *jsonEvent {
 	if e == nil {
 		return nil
 	}
-	return &jsonEvent{e.Seq, e.Time, Text(e.Type)}
+	return &jsonEvent{e.Seq, jsonTime(e.Time), Text(e.Type)}
 }
 
 // WriteFork writes how a child's log stands to its parent's.

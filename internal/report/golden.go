@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/dsh-audit/dsh-audit/internal/plural"
@@ -14,6 +15,7 @@ import (
 // A Golden is what became of one golden.
 type Golden struct {
 	Dir   string
+	Log   string
 	Word  string // "written", "same", "differs", "updated", "unchanged"
 	Now   *goldens.Golden
 	Diff  *goldens.Diff // nil for one that was written
@@ -89,13 +91,7 @@ func (w *differ) golden(d *goldens.Diff) {
 			continue
 		}
 		w.p("%s: changed, first at byte %d, in %s", head, r.Diff.At.Offset, where(r.Diff.At.Path))
-		for _, c := range r.Diff.Causes() {
-			if c != nil && c.Event != nil {
-				e := *c.Event
-				e.Time = timeless
-				c.Event = &e
-			}
-		}
+		untimed(r.Diff)
 		for _, part := range w.parts(r.Diff) {
 			if first, ok := shown[part]; ok {
 				word, _, _ := strings.Cut(part, " ")
@@ -137,6 +133,24 @@ func (w *differ) golden(d *goldens.Diff) {
 	}
 	if d.Stale {
 		w.p("  golden.json is not what its own log leads to: a file was edited, or another build wrote it")
+	}
+}
+
+// untimed takes the times of events from causes: those of a golden have none.
+func untimed(d *drift.Diff) {
+	for _, c := range d.Causes() {
+		if c == nil {
+			continue
+		}
+		if c.Event != nil {
+			e := *c.Event
+			e.Time = timeless
+			c.Event = &e
+		}
+		c.With = slices.Clone(c.With)
+		for i := range c.With {
+			c.With[i].Time = timeless
+		}
 	}
 }
 

@@ -57,10 +57,10 @@ func pointJSON(p *drift.Point) *jsonPoint {
 	}
 	out := &jsonPoint{Seq: p.Seq, Kind: pointKind(p), Repairs: events(p.Repairs)}
 	if e := p.EndSeed; e != nil {
-		out.EndSeed = &jsonEvent{e.Seq, e.Time, Text(e.Type)}
+		out.EndSeed = &jsonEvent{e.Seq, jsonTime(e.Time), Text(e.Type)}
 	}
 	if h := p.Header; h != nil {
-		out.Header = &jsonEvent{h.Seq, h.Time, Text(h.Type)}
+		out.Header = &jsonEvent{h.Seq, jsonTime(h.Time), Text(h.Type)}
 		out.Reason = Text(h.Reason)
 	}
 	return out

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,6 +45,9 @@ const helpNormalize = `  --normalize LIST
 const helpFull = `  --full          cut and fold nothing; else a change takes at most 40 lines
 `
 
+const helpGoldenFormat = `  --format F      text (default) or json: one object, see docs/json.md
+`
+
 const goldenExits = `
 exit status:
   0  %s
@@ -56,7 +60,9 @@ exit status:
 func goldenCommand() *cli.Command {
 	session := cli.Option("session", "")
 	normalize := cli.Option("normalize", "")
-	flags := func(more ...ucli.Flag) []ucli.Flag { return append(more, session, cli.ColorFlag()) }
+	flags := func(more ...ucli.Flag) []ucli.Flag {
+		return append(more, cli.Option("format", "text"), session, cli.ColorFlag())
+	}
 	return &cli.Command{
 		Name: "golden", Flags: nil,
 		Help: `dsh-replay golden - keep logs as fixtures that can be reviewed
@@ -80,7 +86,7 @@ usage: dsh-replay golden write [options] LOG DIR
 No file that exists is replaced.
 ` + goldenAbout + `
 options:
-` + helpNormalize + common + fmt.Sprintf(goldenExits, "written", "never")},
+` + helpNormalize + helpGoldenFormat + common + fmt.Sprintf(goldenExits, "written", "never")},
 			{Name: "check", Run: func(c *cli.Call) error { return runGolden(c, goldenCheck) }, Flags: flags(cli.Switch("full")),
 				Help: `dsh-replay golden check - say whether a log still gives its golden
 
@@ -90,7 +96,7 @@ Nothing is written. What differs is told request by request, with the event of t
 log that made the difference.
 ` + goldenAbout + `
 options:
-` + helpFull + common + fmt.Sprintf(goldenExits, "the log gives the golden", "something differs, or a golden or a log is not there")},
+` + helpFull + helpGoldenFormat + common + fmt.Sprintf(goldenExits, "the log gives the golden", "something differs, or a golden or a log is not there")},
 			{Name: "update", Run: func(c *cli.Call) error { return runGolden(c, goldenUpdate) }, Flags: flags(normalize, cli.Switch("full")),
 				Help: `dsh-replay golden update - renew a golden
 
@@ -100,7 +106,7 @@ Ids of what did not change are those of before. A file that does not change is
 not touched.
 ` + goldenAbout + `
 options:
-` + helpNormalize + helpFull + common + fmt.Sprintf(goldenExits, "up to date, changed or not", "never")},
+` + helpNormalize + helpFull + helpGoldenFormat + common + fmt.Sprintf(goldenExits, "up to date, changed or not", "never")},
 		},
 	}
 }
@@ -113,13 +119,18 @@ const (
 	goldenUpdate
 )
 
+func (v goldenVerb) String() string { return [...]string{"write", "check", "update"}[v] }
+
 func runGolden(c *cli.Call, verb goldenVerb) error {
 	if len(c.Operands) != 2 {
 		return cli.Usage(fmt.Sprintf("a log and a directory expected, got %s", plural.Count(len(c.Operands), "operand")), "usage: "+c.Command+" [options] LOG DIR")
 	}
+	format, err := c.Choice("format", "text", "json")
+	if err != nil {
+		return err
+	}
 	var kinds []golden.Volatile
 	if verb != goldenCheck && c.IsSet("normalize") {
-		var err error
 		if kinds, err = normalize(c.Text("normalize")); err != nil {
 			return err
 		}
@@ -132,11 +143,25 @@ func runGolden(c *cli.Call, verb goldenVerb) error {
 	if err != nil {
 		return err
 	}
+	o := report.DiffOptions{Palette: c.Palette, Width: 120, Full: verb != goldenWrite && c.Bool("full")}
+	w, err := report.NewGoldenStream(c.Out, format == "json", o, verb.String())
+	if err != nil {
+		return err
+	}
 	code := cli.OK
 	for _, p := range pairs {
-		err := oneGolden(c, verb, kinds, p[0], p[1])
-		if len(pairs) == 1 || c.Err() != nil {
+		err := oneGolden(c, w, verb, kinds, p[0], p[1])
+		if c.Err() != nil {
 			return err
+		}
+		if why := failure(err); why != nil {
+			why.Log, why.Dir = p[0], p[1]
+			if err := w.Failed(why); err != nil {
+				return err
+			}
+		}
+		if len(pairs) == 1 {
+			return cmp.Or(w.Close(), err)
 		}
 		if f, ok := errors.AsType[*cli.Failure](err); ok {
 			if f.Err != nil {
@@ -150,7 +175,27 @@ func runGolden(c *cli.Call, verb goldenVerb) error {
 		}
 		code = max(code, cli.StatusOf(err))
 	}
+	if err := w.Close(); err != nil {
+		return err
+	}
 	return cli.Exit(code)
+}
+
+// failure is why nothing came of a golden; nil when it was told of.
+func failure(err error) *report.GoldenFailure {
+	out := &report.GoldenFailure{Status: int(cli.StatusOf(err))}
+	if f, ok := errors.AsType[*cli.Failure](err); ok {
+		if f.Err == nil {
+			return nil
+		}
+		out.Error, out.Hints = f.Err.Error(), f.Hints
+		return out
+	}
+	if err == nil {
+		return nil
+	}
+	out.Error = err.Error()
+	return out
 }
 
 func normalize(list string) ([]golden.Volatile, error) {
@@ -226,7 +271,7 @@ func goldenPairs(log, dir string) ([][2]string, error) {
 	return pairs, nil
 }
 
-func oneGolden(c *cli.Call, verb goldenVerb, kinds []golden.Volatile, path, dir string) error {
+func oneGolden(c *cli.Call, w *report.GoldenStream, verb goldenVerb, kinds []golden.Volatile, path, dir string) error {
 	if path == "" {
 		if verb == goldenWrite {
 			return nil
@@ -278,7 +323,7 @@ func oneGolden(c *cli.Call, verb goldenVerb, kinds []golden.Volatile, path, dir 
 	if err != nil {
 		return goldenTrouble(c, path, err)
 	}
-	r := &report.Golden{Dir: dir, Now: now, Word: "written"}
+	r := &report.Golden{Dir: dir, Log: path, Now: now, Word: "written"}
 	if old != nil {
 		if slices.Contains(kinds, golden.IDs) && now.Carry(old) > 0 {
 			if err := now.Fold(c); err != nil {
@@ -322,8 +367,7 @@ func oneGolden(c *cli.Call, verb goldenVerb, kinds []golden.Volatile, path, dir 
 			return err
 		}
 	}
-	o := report.DiffOptions{Palette: c.Palette, Width: 120, Full: verb != goldenWrite && c.Bool("full")}
-	if err := report.WriteGolden(c.Out, o, r); err != nil {
+	if err := w.Golden(r); err != nil {
 		return err
 	}
 	if r.Word == "differs" {
