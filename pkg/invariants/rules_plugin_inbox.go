@@ -23,8 +23,8 @@ var inboxRules = []*Rule{
 	{
 		ID: "INBOX-COPY", Severity: Warning, Since: buildReact, Spec: "SEMANTICS §6.6",
 		Title:  "a message is delivered as it waited",
-		Text:   "A message that is taken out of the inbox for delivery is logged a second time when the model gets to see it: the same id, the same bytes. The two were written apart, so they bear witness for each other. Only a hook that runs before the step may rewrite what was taken. Whether builds of generations after 1 log the same bytes is not known: nothing is said of it there.",
-		How:    "A hook rewrote the message, or one of the two was edited.",
+		Text:   "A message that is taken out of the inbox for delivery is logged a second time when the model gets to see it: the same id, the same bytes. The two were written apart, so they bear witness for each other. It comes once, behind the splice that takes it out. Only a hook that runs before the step may rewrite what was taken. Whether builds of generations after 1 log the same bytes is not known: nothing is said of it there.",
+		How:    "A hook rewrote the message, or one of the two was edited, lost or repeated.",
 		Advice: "Compare the two. Without a hook that rewrites prompts, one of them is not what was written.",
 		Types:  []string{"agent/inbox/spliced", "user/message", "turn/start", "turn/end"},
 		New:    func() Checker { return new(copyChecker) },
@@ -174,15 +174,23 @@ func (k *inboxChecker) whole(c *Context, e *logfmt.Event) {
 
 func (k *inboxChecker) End(*Context) {}
 
+// copyChecker follows a message from the inbox to the model.
 type copyChecker struct {
 	inbox
-	taken ledger[*waiting] // in the open turn
+	mark  int64            // of what was lost
+	taken ledger[*waiting] // in the open turn, for delivery
+	seen  ledger[Related]  // delivered in the open turn
 }
 
 func (k *copyChecker) Event(c *Context, e *logfmt.Event) {
+	if c.unsettled(&k.mark) {
+		k.taken.reset()
+		k.seen.reset()
+	}
 	switch e.Type {
 	case "turn/start", "turn/end":
 		k.taken.reset()
+		k.seen.reset()
 	case "agent/inbox/spliced":
 		if c.Inherited(e) {
 			return
@@ -194,22 +202,48 @@ func (k *copyChecker) Event(c *Context, e *logfmt.Event) {
 		for _, w := range removed {
 			if w.id != "" {
 				k.taken.put(w.id, w)
+				k.seen.drop(w.id)
 			}
 		}
 	case "user/message":
-		if isReplace(e) {
-			return
+		if !isReplace(e) {
+			k.deliver(c, e)
 		}
-		id, ok := idOf(jsjson.Get(e.Data, "id"))
-		w, taken := k.taken.get(id)
-		if !ok || !taken {
-			return
-		}
+	}
+}
+
+func (k *copyChecker) deliver(c *Context, e *logfmt.Event) {
+	raw := jsjson.Get(e.Data, "id")
+	id, ok := idOf(raw)
+	if !ok {
+		return
+	}
+	w, taken := k.taken.get(id)
+	if taken {
 		if sha256.Sum256(e.Data) != w.sum {
-			f := c.Report(e, "data", "message %s is not what was taken out of the inbox under that id", show(jsjson.Get(e.Data, "id")))
+			f := c.Report(e, "data", "message %s is not what was taken out of the inbox under that id", show(raw))
 			f.Related = append(f.Related, w.from)
 		}
 		k.taken.drop(id)
+		k.seen.put(id, Related{e.Seq, e.Pos.Line, "it was delivered here"})
+		return
+	}
+	if first, again := k.seen.get(id); again {
+		f := c.Report(e, "data.id", "message %s is delivered a second time, but was taken out of the inbox once", show(raw))
+		f.Related = append(f.Related, first)
+		return
+	}
+	if c.unsettled(&k.lost) || k.blind || c.Inherited(e) {
+		k.blind = k.blind || !c.Inherited(e) // what was lost may have taken it out
+		return
+	}
+	for _, target := range [...]string{"next-turn", "next-step"} {
+		list := k.lists[target]
+		if i := slices.IndexFunc(list, func(w *waiting) bool { return w.id == id }); i >= 0 {
+			f := c.Report(e, "data.id", "message %s is delivered while it is waiting in the inbox, expected a splice that takes it out first", show(raw))
+			f.Related = append(f.Related, list[i].from)
+			return
+		}
 	}
 }
 
