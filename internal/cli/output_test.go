@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -55,35 +56,79 @@ func TestInterruptLeavesNoFile(t *testing.T) {
 	signal.Notify(taken, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(taken)
 	for _, c := range []struct {
-		signals []os.Signal
-		code    int
+		signal os.Signal
+		code   int
 	}{
-		{[]os.Signal{os.Interrupt}, 130},
-		{[]os.Signal{syscall.SIGTERM}, 130},
-		{[]os.Signal{syscall.SIGHUP}, 129},
-		{[]os.Signal{syscall.SIGHUP, syscall.SIGHUP, syscall.SIGHUP}, 129},
+		{os.Interrupt, 130},
+		{syscall.SIGTERM, 130},
+		{syscall.SIGHUP, 129},
 	} {
 		dir, cmd, errs := judging(t, "dsh-verify")
-		for _, s := range c.signals {
-			if err := cmd.Process.Signal(s); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Millisecond) // else they may count as one
+		if err := cmd.Process.Signal(c.signal); err != nil {
+			t.Fatal(err)
 		}
 		err := cmd.Wait()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != c.code {
-			t.Errorf("%v: ended with %v, want code %d", c.signals, err, c.code)
+			t.Errorf("%v: ended with %v, want code %d", c.signal, err, c.code)
 		}
 		if got, want := errs.String(), "dsh-verify: error: interrupted\n"; got != want {
-			t.Errorf("%v: standard error %q, want %q", c.signals, got, want)
+			t.Errorf("%v: standard error %q, want %q", c.signal, got, want)
 		}
 		if got := names(t, dir); !cmp.Equal(got, []string{"old.json"}) {
-			t.Errorf("%v: left %v, want only old.json", c.signals, got)
+			t.Errorf("%v: left %v, want only old.json", c.signal, got)
 		}
 		if b, err := os.ReadFile(filepath.Join(dir, "old.json")); err != nil || string(b) != "old" {
-			t.Errorf("%v: old.json holds %q, %v", c.signals, b, err)
+			t.Errorf("%v: old.json holds %q, %v", c.signal, b, err)
 		}
+	}
+}
+
+// When a terminal is closed, the system and the shell send a signal each. The second
+// does not end a run that takes its time over the first, another signal does.
+func TestHangUpTwice(t *testing.T) {
+	taken := make(chan os.Signal, 1)
+	signal.Notify(taken, syscall.SIGHUP, os.Interrupt)
+	defer signal.Stop(taken)
+	var log bytes.Buffer
+	log.WriteString(`{"type":"session","version":0,"id":"s","createdAt":1,"cwd":"/w","delegationDepth":0}` + "\n")
+	for seq := range 10000 { // more than a pipe and the buffers before it hold
+		fmt.Fprintf(&log, `{"type":"plan/mode","seq":%d,"time":1,"data":{"active":true}}`+"\n", seq)
+	}
+	path := filepath.Join(t.TempDir(), "log.jsonl")
+	if err := os.WriteFile(path, log.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		then os.Signal
+		code int // -1: by the signal
+	}{{syscall.SIGHUP, 129}, {os.Interrupt, -1}} {
+		cmd := exec.Command("dsh-replay", "events", path)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// It runs when something comes, and is stuck when nobody takes the rest.
+		if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []os.Signal{syscall.SIGHUP, c.then} {
+			if err := cmd.Process.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(400 * time.Millisecond) // of the second that it has
+		}
+		state, err := cmd.Process.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.ExitCode() != c.code {
+			t.Errorf("a hangup and %v: ended with %v, want code %d", c.then, state, c.code)
+		}
+		out.Close()
 	}
 }
 
