@@ -116,6 +116,8 @@ var breaches = map[string][]breach{
 		{"HDR-NOOP", "nothing changed", at(17, `request/header {"header":{"config":{"provider":"p","model":"m"}},"reason":"change"}`)},
 		{"CALL-ID", "no string", in(12, `"id":"c1"`, `"id":1`)},
 		{"CALL-ID", "empty", in(12, `"id":"c1"`, `"id":""`)},
+		{"LOG-TYPE", "of a development branch", at(21, `sandbox/acl-session {}`)},
+		{"LOG-TYPE", "of a later generation", at(21, `image/offload {"targets":[]}`)},
 		{"LOG-ENV", "ignorable is false", in(19, `{"turn":1,"step":2}`, `{"turn":1,"step":2}`+"\t"+`,"ignorable":false`)},
 		{"EVT-SHAPE", "data is no object", in(13, `{"turn":1,"step":1,"callId":"c1","name":"run","arguments":"{}"}`, `[1]`)},
 		{"EVT-SHAPE", "a further key of turn/end", in(20, `{"turn":1,`, `{"turn":1,"extra":1,`)},
@@ -147,6 +149,9 @@ var breaches = map[string][]breach{
 		{"CMP-OWNER", "a turn ends while it is open", at(20, strings.Replace(cmpStart, "null", "1", 1))},
 	},
 	"early": {
+		{"LOG-ENV", "a key outside the envelope", in(0, `}}}`, `}}}`+"\t"+`,"extra":1`)},
+		{"LOG-ENV", "a minus zero", in(3, `"model":"m"`, `"model":"m","t":-0`)},
+		{"SURF-OP", "a replace with a key more", at(2, `user/message {"content":[{"type":"text","text":"q"}],"source":{"kind":"user"}}`+"\t"+`,"sourceEventSeqs":[1],"surfaceOp":{"op":"replace","start":1,"end":1,"by":0}`)},
 		{"HDR-PLACE", "two in a step", at(4, `request/header {"header":{"config":{"model":"n"}},"reason":"fallback"}`)},
 		{"HDR-NOOP", "a fallback to the same", at(4, `request/header {"header":{"config":{"model":"m"},"system":"s"},"reason":"fallback"}`)},
 		{"HDR-NOOP", "a fallback that a delta could say", all(at(4, `request/header {"header":{"config":{"model":"n"},"system":"s"},"reason":"fallback"}`))},
@@ -203,6 +208,7 @@ var laterBreaches = map[string][]breach{
 	},
 	"SUBAGENT-CATALOG-v3": {
 		{"SUBAGENT-CATALOG", "a lasting child without label", in(0, "one-shot", "continuable")},
+		{"SUBAGENT-CATALOG", "a child of elsewhere", in(0, "one-shot", "external")},
 		{"SUBAGENT-CATALOG", "an unknown version", in(0, `"version":0`, `"version":9`)},
 		{"SUBAGENT-CATALOG", "a mode of another version", in(0, `one-shot`, `other`)},
 	},

@@ -177,9 +177,11 @@ func genRepair(c *Context, e *logfmt.Event) {
 		return
 	}
 	message := jsjson.Get(e.Data, "message")
-	result := message // that carries isError and content
+	result, at := message, "data.message" // that carries isError and content
+	ids := "interrupted-tool-result-CALL-NUMBER or forked-tool-result-CALL-SEQ"
 	if !c.gen.bare {
-		result = jsjson.Index(jsjson.Get(message, "content"), 0)
+		result, at = jsjson.Index(jsjson.Get(message, "content"), 0), "data.message.content[0]"
+		ids = "interrupted-tool-result-CALL-NUMBER"
 	}
 	bad := func(path, format string, args ...any) *Finding {
 		f := c.Report(e, path, "call %s was never recorded as started, and its result is no repair: "+format, append([]any{quoted(id)}, args...)...)
@@ -192,21 +194,27 @@ func genRepair(c *Context, e *logfmt.Event) {
 	forked, isFork := strings.CutPrefix(own, "forked-tool-result-"+id+"-")
 	isFork = isFork && c.gen.bare
 	switch {
-	case !jsjson.StrEq(jsjson.Get(fault, "code"), "TOOL_NOT_STARTED") || !jsjson.StrEq(jsjson.Get(fault, "name"), "ToolNotStartedError"):
-		bad("data.error", "error is %s, expected ToolNotStartedError with code TOOL_NOT_STARTED", show(fault))
+	case fault == nil:
+		bad("data.error", "error is absent, expected ToolNotStartedError with code TOOL_NOT_STARTED")
+	case !jsjson.StrEq(jsjson.Get(fault, "code"), "TOOL_NOT_STARTED"):
+		bad("data.error.code", "code of its error is %s, expected TOOL_NOT_STARTED", show(jsjson.Get(fault, "code")))
+	case !jsjson.StrEq(jsjson.Get(fault, "name"), "ToolNotStartedError"):
+		bad("data.error.name", "name of its error is %s, expected ToolNotStartedError", show(jsjson.Get(fault, "name")))
 	case !truthy(result, "isError"):
-		bad("data.message", "isError is %s, expected true", show(jsjson.Get(result, "isError")))
+		bad(at+".isError", "isError is %s, expected true", show(jsjson.Get(result, "isError")))
 	case e.Sources != nil:
 		bad("sourceEventSeqs", "sourceEventSeqs is %s, expected none", show(e.Sources))
 	case !isRepair && !isFork || !canonicalCount(interrupted) && !canonicalCount(forked):
-		bad("data.message.id", "id is %s, expected interrupted-tool-result-CALL-NUMBER", quoted(own))
+		bad("data.message.id", "id is %s, expected %s", quoted(own), ids)
 	case isFork:
+		// Known from sources alone (FORMATS §7.4 F1).
 		if n, _ := strconv.ParseInt(forked, 10, 64); n != e.Seq {
-			f := bad("data.message.id", "id ends in %s, expected its own seq %d (unverified)", forked, e.Seq)
-			f.Severity = Warning
+			bad("data.message.id", "id ends in %s, expected its own seq %d (unverified)", forked, e.Seq).Severity = Warning
+		} else if content := jsjson.Get(result, "content"); jsjson.Len(content) != 1 || !jsjson.StrEq(jsjson.Get(jsjson.Index(content, 0), "type"), "text") {
+			bad(at+".content", "content is %s, expected one block of text (unverified)", show(content)).Severity = Warning
 		}
 	case !repairText(jsjson.Get(result, "content")):
-		bad("data.message.content", "its text is not that of the harness")
+		bad(at+".content", "its text is not that of the harness")
 	}
 }
 
