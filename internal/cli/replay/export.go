@@ -149,12 +149,15 @@ type export struct {
 }
 
 func runExport(c *cli.Call) error {
+	const usage = "usage: dsh-replay export [options] --to FORM -o OUT LOG"
+	if len(c.Operands) == 0 {
+		return cli.Usage("no log given", usage)
+	}
 	path, err := oneLog(c)
 	if err != nil {
 		return err
 	}
 	x := &export{c: c, path: path, out: c.Text("o"), repair: c.Bool("repair")}
-	const usage = "usage: dsh-replay export [options] --to FORM -o OUT LOG"
 	switch {
 	case !c.IsSet("to"):
 		return cli.Usage("no form given: --to is needed", usage)
