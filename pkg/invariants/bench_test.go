@@ -1,14 +1,16 @@
 package invariants
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/dsh-audit/dsh-audit/internal/corpus"
-	"github.com/dsh-audit/dsh-audit/pkg/fold"
 	"github.com/dsh-audit/dsh-audit/pkg/logfmt"
 )
 
@@ -42,9 +44,7 @@ func BenchmarkCheck(b *testing.B) {
 	for _, name := range []string{"session.jsonl", "session.packed.jsonl", "session.jsonl.zstd", "session.sqlite"} {
 		b.Run(name, func(b *testing.B) { check(b, name, Options{}) })
 	}
-	b.Run("digests", func(b *testing.B) {
-		check(b, "session.jsonl", Options{Request: func(r *fold.Request) { r.Sum() }})
-	})
+	b.Run("ahead", func(b *testing.B) { check(b, "session.jsonl", Options{Ahead: true}) })
 	// What is left without any rule: reading, loading and the fold.
 	b.Run("no-rules", func(b *testing.B) {
 		check(b, "session.jsonl", Options{Rules: func(string) bool { return false }})
@@ -87,6 +87,53 @@ func BenchmarkChunks(b *testing.B) {
 				last.Seq++
 				c.load(last)
 			}
+		})
+	}
+}
+
+// BenchmarkRuns reads and judges a block of many pieces, as lines and as packed
+// rows: what nearly all of a log is.
+func BenchmarkRuns(b *testing.B) {
+	const (
+		pieces = 100_000
+		start  = `{"type":"session","version":0,"id":"s","createdAt":1,"cwd":"/srv/demo","delegationDepth":0}
+{"type":"turn/start","seq":0,"time":1795980000000,"data":{"turn":1}}
+{"type":"step/start","seq":1,"time":1795980000000,"data":{"turn":1,"step":1}}
+`
+	)
+	plain, packed := []byte(start), []byte(start)
+	for i := range pieces {
+		plain = fmt.Appendf(plain, `{"type":"assistant/chunk","seq":%d,"time":1795980000000,"data":{"turn":1,"step":1,"chunk":{"type":"text-delta","index":0,"text":" words"}}}`+"\n", i+2)
+	}
+	const row = 200
+	for i := 0; i < pieces; i += row {
+		packed = fmt.Appendf(packed, `{"type":"text-chunks","seq0":%d,"time0":1795980000000,"data":{"turn":1,"step":1,"index":0,"dt":[0%s],"texts":[" words"%s]}}`+"\n",
+			i+2, strings.Repeat(",0", row-2), strings.Repeat(`," words"`, row-1))
+	}
+	for _, k := range []struct {
+		name string
+		text []byte
+	}{{"plain", plain}, {"packed", packed}} {
+		b.Run(k.name, func(b *testing.B) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			n := 0
+			for b.Loop() {
+				log, err := logfmt.NewReader(bytes.NewReader(k.text), "bench", logfmt.Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				res, err := Check(context.Background(), log, Options{})
+				if err != nil || res.Events != pieces+2 || res.Verdict != Open {
+					b.Fatal(res, err)
+				}
+				n++
+			}
+			runtime.ReadMemStats(&after)
+			events := float64(n * pieces)
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/events, "ns/event")
+			b.ReportMetric(float64(after.Mallocs-before.Mallocs)/events, "allocs/event")
+			b.SetBytes(int64(len(plain))) // of the plain text in both
 		})
 	}
 }
