@@ -11,8 +11,8 @@ import (
 // they say of the next one, as long as nothing else comes between, so that behind
 // a piece that no rule had anything to say about only counters move.
 //
-// The long way through Context.event is the reference: TestRuns holds the two to
-// the same result.
+// The long way through Context.event is the reference: TestPiecesWithoutMark holds
+// the two to the same result.
 type run struct {
 	on   bool
 	head []byte // of the pieces' data, up to the text
