@@ -200,6 +200,10 @@ var laterBreaches = map[string][]breach{
 		{"DISPATCH", "settled twice", func(l []string) []string { return slices.Insert(l, 9, l[8]) }},
 		{"DISPATCH", "settled under another name", in(8, `"name":"y"`, `"name":"z"`)},
 	},
+	"STREAM-FINISH-v2": {
+		{"STREAM-FINISH", "goes on", in(4, `"kind":"stop"}}}`, `"kind":"stop"}}},{"type":"text-chunks","time0":16,"index":0,"dt":[],"texts":["c"]}`)},
+		{"STREAM-FINISH", "finishes twice", in(4, `"kind":"stop"}}}`, `"kind":"stop"}}},{"type":"chunk","time":16,"chunk":{"type":"finish","reason":{"kind":"stop"}}}`)},
+	},
 	"STREAM-ROW-within-v4": {
 		{"STREAM-ROW", "a failure without code", in(4, `{"kind":"stop"}`, `{"kind":"error","failure":{"message":"m"}}`)},
 		{"STREAM-ROW", "a chunk without index", in(4, `,{"type":"chunk","time":15`, `,{"type":"chunk","time":15,"chunk":{"type":"block-start","blockType":"text"}},{"type":"chunk","time":15`)},

@@ -197,6 +197,7 @@ var (
 		{id: "HDR-NOOP", types: []string{"request/header", "system/message"}, new: func() Checker { return new(genNoop) }},
 		{id: "SURF-SOURCES", alone: true, new: stateless(genSources)},
 		{id: "STREAM-ROW", types: settlements, alone: true, new: stateless(genStream)},
+		{id: "STREAM-FINISH", types: []string{"assistant/message"}, alone: true, new: stateless(genFinish)},
 		{id: "CHUNK-ASM", types: settlements, alone: true, new: func() Checker { return new(genAsm) }},
 		{id: "CHUNK-USAGE", types: settlements, alone: true, new: stateless(genUsage)},
 		{id: "DISPATCH", types: dispatchTypes, new: func() Checker { return new(genDispatch) }},

@@ -136,3 +136,26 @@ func genUsage(c *Context, e *logfmt.Event) {
 		c.Report(e, "data.usage", "usage of the answer is %s, its last usage chunk says %s", show(usage), show(last))
 	}
 }
+
+// genFinish looks how the stream of an answer ends. What fails or is given up
+// becomes an attempt, or an interrupted answer (FORMATS §2.8): any other answer has
+// a finish, as the last of its chunks. Which one is ASST-ONE.
+func genFinish(c *Context, e *logfmt.Event) {
+	stream := jsjson.Get(e.Data, "stream")
+	if jsjson.KindOf(stream) != jsjson.Array || len(stream) == 2 || truthy(e.Data, "interrupted") {
+		return // no chunks are known, or they may break off
+	}
+	finish, last := -1, -1
+	for r := range jsjson.Elements(stream) {
+		last++
+		if ch := jsjson.Get(r, "chunk"); finish < 0 && jsjson.StrEq(jsjson.Get(ch, "type"), "finish") {
+			finish = last
+		}
+	}
+	switch {
+	case finish < 0:
+		c.Report(e, "data.stream", "the stream of the answer has no finish, and the answer is not marked as interrupted")
+	case finish < last:
+		c.Report(e, "data.stream["+number(int64(finish+1))+"]", "the stream of the answer goes on behind its finish, expected that as the last chunk")
+	}
+}

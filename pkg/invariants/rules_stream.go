@@ -30,7 +30,7 @@ var streamRules = []*Rule{
 	streamRule("STREAM-OPEN", "a stream finishes with every block ended, unless it failed",
 		"A block that is open when the model has finished holds what had arrived so far, and nobody knows whether that was all of it."),
 	finishRule(streamRule("STREAM-FINISH", "a stream that was answered has a finish",
-		"Only a stream that was cancelled or whose process died may break off. An answer from a stream without a finish counts as a regular stop, whatever the reason was.")),
+		"Only a stream that was cancelled or whose process died may break off. An answer from a stream without a finish counts as a regular stop, whatever the reason was. In an answer that embeds its chunks the finish is the last of them.")),
 }
 
 func finishRule(r *Rule) *Rule {
@@ -41,7 +41,7 @@ func finishRule(r *Rule) *Rule {
 func streamRule(id, title, text string) *Rule {
 	return &Rule{
 		stream: true,
-		ID:     id, Severity: Warning, Spec: "SEMANTICS §6.4, §8.3, §8.4", Title: title, Text: text + " In generations after 1, where the chunks stand in the event that ends their attempt, sound logs break off blocks and leave out their starts: nothing is said of it there.",
+		ID:     id, Severity: Warning, Spec: "SEMANTICS §6.4, §8.3, §8.4", Title: title, Text: text + " In generations after 1, where the chunks stand in the event that ends their attempt, sound logs break off blocks and leave out their starts: nothing is said of that there.",
 		How:    "An adapter of a provider is at fault, chunks were lost or edited, or two processes wrote into one log.",
 		Advice: "Compare the chunks of the step with its assistant/message: the message is what later requests hold.",
 	}
