@@ -200,6 +200,10 @@ var laterBreaches = map[string][]breach{
 		{"DISPATCH", "settled twice", func(l []string) []string { return slices.Insert(l, 9, l[8]) }},
 		{"DISPATCH", "settled under another name", in(8, `"name":"y"`, `"name":"z"`)},
 	},
+	"INBOX-v4": {
+		{"MSG-SHAPE", "what waits is no message", in(0, `[{"content":[{"type":"text","text":"q"}],"source":{"kind":"user"},"role":"user","id":"m1"}]`, `[null]`)},
+		{"MSG-SHAPE", "what waits has no source", in(0, `"source":{"kind":"user"},`, ``)},
+	},
 	"STREAM-FINISH-v2": {
 		{"STREAM-FINISH", "goes on", in(4, `"kind":"stop"}}}`, `"kind":"stop"}}},{"type":"text-chunks","time0":16,"index":0,"dt":[],"texts":["c"]}`)},
 		{"STREAM-FINISH", "finishes twice", in(4, `"kind":"stop"}}}`, `"kind":"stop"}}},{"type":"chunk","time":16,"chunk":{"type":"finish","reason":{"kind":"stop"}}}`)},

@@ -58,6 +58,7 @@ func genSlots(c *Context, e *logfmt.Event, key string) {
 		path := "data." + key + "[" + number(int64(n)) + "]"
 		n++
 		if jsjson.KindOf(msg) != jsjson.Object {
+			c.Report(e, path, "the message is %s, expected an object", show(msg))
 			continue
 		}
 		src := jsjson.Get(msg, "source")
