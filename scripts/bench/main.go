@@ -14,8 +14,8 @@
 // 10^6 bytes of the plain text of the log, whatever its form; memory is the peak of
 // the resident set.
 //
-// -root N judges a root of N sessions that scripts/genroot writes, on one processor
-// and on all. With -linear, logs of three sizes follow, and the exponent of time
+// -root N judges N sessions of 300 kB in files of their own, and a root of N small
+// ones in all containers that scripts/genroot writes, on one processor and on all. With -linear, logs of three sizes follow, and the exponent of time
 // against size: 1 is linear. -huge BYTES adds a log of that size, for the memory.
 //
 // Unix only: elsewhere the peak of memory is not known.
@@ -42,7 +42,7 @@ import (
 func main() {
 	runs := flag.Int("runs", 5, "counted runs of each command, after one that is not")
 	size := flag.Int64("size", 20_000_000, "bytes of the log that is written when there is no corpus")
-	root := flag.Int("root", 0, "sessions of a root to judge on one processor and on all")
+	root := flag.Int("root", 0, "sessions of a directory to judge on one processor and on all")
 	linear := flag.Bool("linear", false, "measure growth as well")
 	huge := flag.Int64("huge", 0, "bytes of one more log, for its memory")
 	reader := flag.String("read", "", "")
@@ -283,28 +283,43 @@ func (b *bench) compare(in string) error {
 
 // root judges many sessions, on one processor and on all.
 func (b *bench) root(sessions int) error {
-	dir := filepath.Join(b.dir, "root")
-	if err := command(b.genroot, "-n", fmt.Sprint(sessions), "-damaged", "0", dir); err != nil {
+	files := filepath.Join(b.dir, "files")
+	for i := range sessions {
+		dir := filepath.Join(files, fmt.Sprintf("%04d", i))
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		if err := command(b.biglog, "-bytes", "300000", "-seed", fmt.Sprint(i+1), "-o", filepath.Join(dir, forms["plain"])); err != nil {
+			return err
+		}
+	}
+	mixed := filepath.Join(b.dir, "mixed")
+	if err := command(b.genroot, "-n", fmt.Sprint(sessions), "-damaged", "0", mixed); err != nil {
 		return err
 	}
-	one := onOne(&job{name: "dsh-verify, root", args: []string{b.verify, dir}})
-	all := &job{name: "dsh-verify, root", args: []string{b.verify, dir}}
-	jobs, err := b.measure([]*job{one, all})
-	if err != nil {
-		return err
+	fmt.Fprintf(b.out, "\n| %d sessions | processor s | clock s | peak MB | %d processors against one |\n|---|--:|--:|--:|--:|\n", sessions, runtime.NumCPU())
+	for _, k := range []struct{ name, dir string }{{"of 300 kB, files", files}, {"small, in all containers", mixed}} {
+		one := onOne(&job{name: k.name, args: []string{b.verify, k.dir}})
+		all := &job{name: k.name, args: []string{b.verify, k.dir}}
+		jobs, err := b.measure([]*job{one, all})
+		if err != nil {
+			return err
+		}
+		if len(jobs) != 2 {
+			return fmt.Errorf("%s: not every session was judged", k.name)
+		}
+		rs := make([]float64, b.runs)
+		for i := range rs {
+			rs[i] = one.clock[i] / all.clock[i]
+		}
+		for _, j := range jobs {
+			times := ""
+			if j == all {
+				times = fmt.Sprintf("%.2f ×", median(rs))
+			}
+			fmt.Fprintf(b.out, "| %s | %.2f | %.2f | %.0f | %s |\n", j.name, median(j.cpu), median(j.clock), float64(j.peak)/1e6, times)
+		}
 	}
-	if len(jobs) != 2 {
-		return errors.New("the root was not judged")
-	}
-	fmt.Fprintf(b.out, "\n| a root of %d sessions | processor s | clock s | peak MB |\n|---|--:|--:|--:|\n", sessions)
-	for _, j := range jobs {
-		fmt.Fprintf(b.out, "| %s | %.2f | %.2f | %.0f |\n", j.name, median(j.cpu), median(j.clock), float64(j.peak)/1e6)
-	}
-	rs := make([]float64, b.runs)
-	for i := range rs {
-		rs[i] = one.clock[i] / all.clock[i]
-	}
-	fmt.Fprintf(b.out, "\n%d processors are %.2f times as fast as one\n", runtime.NumCPU(), median(rs))
 	return nil
 }
 
