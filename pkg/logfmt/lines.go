@@ -69,6 +69,15 @@ func (l *lineReader) next() (line []byte, torn bool, err error) {
 // ahead is what was read of the stream behind the current line.
 func (l *lineReader) ahead() []byte { return l.buf[l.end:] }
 
+// lookAhead returns what stands behind the current line, which stays valid: so many
+// lines, or most bytes, or all there is. It does not depend on how much a read gives.
+func (l *lineReader) lookAhead(lines, most int) []byte {
+	for l.err == nil && len(l.ahead()) < most && bytes.Count(l.ahead(), []byte{'\n'}) < lines {
+		l.fill(true)
+	}
+	return l.ahead()[:min(len(l.ahead()), most)]
+}
+
 // take moves to the next line, whose length with its line feed is n.
 func (l *lineReader) take(n int) {
 	l.start = l.end

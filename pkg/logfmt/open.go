@@ -492,7 +492,7 @@ func (l *Log) openLines(src *lineSource) error {
 		}
 	case d != nil && d.Class == Unsupported && (h == nil || h.Fault&HeaderRetired == 0):
 		l.stop = true
-	case d != nil && (d.Err != nil && !headerish(line, false) || otherJSON(line)) && !recordsIn(src.lines.ahead()):
+	case d != nil && (d.Err != nil && !headerish(line, false) || otherJSON(line)) && !recordsIn(src.lines.lookAhead(recordLines, damagedStart)):
 		d.Class = Unreadable
 		d.Message = "not a session log: " + strings.TrimPrefix(d.Message, "header record: ")
 		d.Hint = noLogHint
@@ -641,11 +641,14 @@ func otherJSON(line []byte) bool {
 	return event < 3 && !(known >= 2 && own && other < known)
 }
 
+// recordLines is how many lines behind a damaged start are looked at.
+const recordLines = 32
+
 // recordsIn reports whether some line of a text is a record of a log, also of a
 // projected one. It looks at whole lines, and no further than a damaged start may
 // reach.
 func recordsIn(text []byte) bool {
-	for range 32 {
+	for range recordLines {
 		line, rest, found := bytes.Cut(text, []byte{'\n'})
 		if !found {
 			return false
