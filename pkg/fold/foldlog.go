@@ -346,6 +346,15 @@ func (f *Fold) MoreTo(last int64) {
 	f.next, f.try.last = last+1, last
 }
 
+// inherits reports whether an event was copied from a parent. One without a usable
+// seq is where the count has come to.
+func (f *Fold) inherits(seq int64) bool {
+	if seq < 0 {
+		seq = f.next
+	}
+	return seq < f.seed
+}
+
 // End closes the log and returns the requests that were still open.
 func (f *Fold) End() []*Request {
 	f.out, f.aux = f.out[:0], nil
@@ -702,7 +711,7 @@ func (f *Fold) request(number int, end int64) *Request {
 	t, s, c := &f.try, &f.step, &f.try.context
 	r := &Request{
 		Turn: s.turn, Step: s.step, Attempt: number,
-		Inherited: s.start < f.seed,
+		Inherited: f.inherits(s.start),
 		Eras:      c.eras, Grade: Exact, Mode: SurfaceMode,
 		HeaderSeq: c.headerSeq, HeaderReason: c.headerReason, HeaderOwn: c.own, AfterHeader: c.afterHeader,
 		FirstChunk: t.first, LastChunk: t.last, Response: -1, Finish: t.finish,

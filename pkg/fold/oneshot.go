@@ -183,7 +183,7 @@ func (f *Fold) oneShot(e *logfmt.Event) {
 		return
 	}
 	o.Seq, o.Pos, o.Turn = e.Seq, e.Pos, -1
-	o.Inherited = e.Seq < f.seed
+	o.Inherited = f.inherits(e.Seq)
 	if f.turn.known {
 		o.Turn = f.turn.turn
 	}
@@ -206,7 +206,7 @@ func (o *OneShot) member(key string, val []byte) {
 // sessionOf returns the id, a JSON string, that the call which event e records
 // was sent under.
 func (f *Fold) sessionOf(e *logfmt.Event, o *OneShot) []byte {
-	if e.Seq >= f.seed {
+	if !f.inherits(e.Seq) {
 		return f.idToken
 	}
 	id, known := f.owners.of(e.Seq)

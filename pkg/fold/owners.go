@@ -22,6 +22,9 @@ type lineage struct {
 // of returns the id, a JSON string, of the session that logged an inherited event.
 // Where that is not known it is the last ancestor that is, or nil.
 func (l *lineage) of(seq int64) (id []byte, known bool) {
+	if len(l.line) == 0 || seq < 0 {
+		return nil, false
+	}
 	for i := 0; i < maxAncestors; i++ {
 		h := l.line[i]
 		switch {
