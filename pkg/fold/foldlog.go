@@ -323,24 +323,15 @@ func (f *Fold) Add(e *logfmt.Event) []*Request {
 	return f.out
 }
 
-// More is Add for a chunk that differs from the event before it, which was added
-// as well, in seq, time and text only (see logfmt.Event.PieceText).
-func (f *Fold) More(e *logfmt.Event) []*Request {
-	if !f.Runs(e.Seq, e.Seq) || e.Synthetic != 0 {
-		return f.Add(e)
-	}
-	f.MoreTo(e.Seq)
-	return f.out
-}
-
-// Runs reports whether chunks with the seqs first to last, of which Add could be
-// told with More, would change nothing but what MoreTo changes.
+// Runs reports whether chunks with the seqs first to last would change nothing but
+// what MoreTo changes. They are to differ from the event before them, which was
+// added, in seq, time and text only (see logfmt.Event.PieceText).
 func (f *Fold) Runs(first, last int64) bool {
 	seed := f.dialect.seed
 	return f.try.open && !f.try.finished && !f.format.settled && first == f.next && (seed < first || seed > last)
 }
 
-// MoreTo is More for all chunks up to the one with that seq, once Runs was asked.
+// MoreTo is Add for all chunks up to the one with that seq, once Runs was asked.
 func (f *Fold) MoreTo(last int64) {
 	f.out = f.out[:0]
 	f.next, f.try.last = last+1, last

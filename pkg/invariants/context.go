@@ -34,7 +34,6 @@ func (b *Bracket) names(n int64) bool { return b.Open && (b.N < 0 || b.N == n) }
 type Attempt struct {
 	Number     int
 	FirstChunk int64  // -1 before the first
-	LastChunk  int64  // -1 likewise
 	Finish     string // kind of its finish chunk, "" before
 	Answered   bool   // its assistant/message was logged
 }
@@ -152,7 +151,7 @@ func newContext(log *logfmt.Log, opts Options) *Context {
 		opts:    opts,
 		Turn:    Bracket{Known: true},
 		Step:    Bracket{Known: true},
-		Attempt: Attempt{FirstChunk: -1, LastChunk: -1},
+		Attempt: Attempt{FirstChunk: -1},
 		Calls:   map[string]int64{},
 		byType:  map[string][]runner{},
 		found:   map[string]*bucket{},
@@ -404,7 +403,7 @@ func (c *Context) forget() {
 	c.Turn.Known, c.Step.Known = false, false
 	c.CallsLost = true
 	c.HeaderLost = true
-	c.Attempt = Attempt{FirstChunk: -1, LastChunk: -1}
+	c.Attempt = Attempt{FirstChunk: -1}
 	clear(c.Calls)
 	c.Asked = 0
 	c.stream.blind = true
@@ -572,7 +571,7 @@ func (c *Context) adoptTurn(turn int64) {
 }
 
 func (c *Context) endStep() {
-	c.Attempt = Attempt{FirstChunk: -1, LastChunk: -1}
+	c.Attempt = Attempt{FirstChunk: -1}
 	clear(c.Calls)
 	c.CallsLost = false
 	c.Asked = 0
@@ -584,7 +583,6 @@ func (c *Context) chunk(e *logfmt.Event) {
 	if a.FirstChunk < 0 || a.Finish != "" {
 		*a = Attempt{Number: a.Number + 1, FirstChunk: e.Seq}
 	}
-	a.LastChunk = e.Seq
 	if e.IsPiece() {
 		return
 	}

@@ -28,14 +28,6 @@ func (f *folder) add(e *logfmt.Event) {
 	f.take(f.f.Add(e), e)
 }
 
-// more is add for an event that goes on with a run.
-func (f *folder) more(e *logfmt.Event) {
-	f.c.fed++
-	if rs := f.f.More(e); len(rs) > 0 {
-		f.take(rs, e)
-	}
-}
-
 func (f *folder) end() { f.take(f.f.End(), nil) }
 
 // inherit makes all requests so far inherited ones: the log has just told where

@@ -32,25 +32,24 @@ func plainEvent(e *logfmt.Event) bool {
 	return e.Fault == 0 && e.Facts == 0 && e.Op == nil && e.Sources == nil && !e.Ignorable && !e.AfterDamage && e.Synthetic == 0
 }
 
+// goes reports whether pieces with the seqs first to last could be next in the run.
+func (r *run) goes(c *Context, first, last int64) bool {
+	return r.on && first == c.next && !(c.lineage.judged && (first < c.own || !c.lineage.cut)) &&
+		c.stream.runs(first) && c.fold.f.Runs(first, last)
+}
+
 // next takes an event that goes on with the run. It reports false, having changed
 // nothing, for any other event.
 func (r *run) next(c *Context, e *logfmt.Event) bool {
-	if !r.on || !e.IsPiece() || e.Seq != c.next || e.Time < c.time || !plainEvent(e) || c.lineage.judged && (c.Inherited(e) || !c.lineage.cut) {
+	if !r.on || !e.IsPiece() || e.Time < c.time || !plainEvent(e) || !r.goes(c, e.Seq, e.Seq) {
 		return false
 	}
 	head, text := e.PieceText()
-	if !bytes.Equal(head, r.head) || !c.stream.more(e, text) {
+	if !bytes.Equal(head, r.head) {
 		return false
 	}
-	c.fold.more(e)
-	c.events++
-	c.next++
-	c.time = e.Time
-	c.Attempt.LastChunk = e.Seq
-	if c.lineage.judged {
-		c.lineage.Own++
-	}
-	c.last.Pos, c.last.Seq = e.Pos, e.Seq
+	c.stream.asm.More(text)
+	r.advance(c, 1, e.Seq, e.Time, e.Pos)
 	return true
 }
 
@@ -63,25 +62,31 @@ func (r *run) record(c *Context, rec *logfmt.Record, load bool) bool {
 	}
 	n := int64(rec.Len() - 1)
 	seq, time, pos := rec.Last()
-	if first := seq - n + 1; first != c.next || c.lineage.judged && (first < c.own || !c.lineage.cut) ||
-		!c.stream.runs(first) || !c.fold.f.Runs(first, seq) || load && !c.loader.More(rec) {
+	if !r.goes(c, seq-n+1, seq) || load && !c.loader.More(rec) {
 		return false
 	}
 	for i := range rec.Len() - 1 {
 		c.stream.asm.More(rec.Text(i + 1))
 	}
-	c.stream.to(seq, time)
+	r.advance(c, n, seq, time, pos)
+	return true
+}
+
+// advance moves what counts: n pieces were taken, of which the last has that seq,
+// time and place.
+func (r *run) advance(c *Context, n, seq, time int64, pos logfmt.Position) {
+	s := &c.stream
+	s.spans[len(s.spans)-1].to = seq + 1
+	s.last, s.time = seq, time
 	c.fed += n
 	c.fold.f.MoreTo(seq)
 	c.events += n
 	c.next += n
 	c.time = time
-	c.Attempt.LastChunk = seq
 	if c.lineage.judged {
 		c.lineage.Own += n
 	}
 	c.last.Pos, c.last.Seq = pos, seq
-	return true
 }
 
 // runs reports whether a chunk with that seq would follow the last one, which was
@@ -89,20 +94,4 @@ func (r *run) record(c *Context, rec *logfmt.Record, load bool) bool {
 func (s *stream) runs(seq int64) bool {
 	n := len(s.spans)
 	return n > 0 && s.spans[n-1].to == seq && s.asm.Runs()
-}
-
-// to notes that chunks came up to one with that seq and time.
-func (s *stream) to(seq, time int64) {
-	s.spans[len(s.spans)-1].to = seq + 1
-	s.last, s.time = seq, time
-}
-
-// more takes a chunk that goes on with the run of the one before it.
-func (s *stream) more(e *logfmt.Event, text []byte) bool {
-	if !s.runs(e.Seq) {
-		return false
-	}
-	s.asm.More(text)
-	s.to(e.Seq, e.Time)
-	return true
 }

@@ -180,9 +180,6 @@ func (s *shaper) chunk() {
 		c.Report(e, "data.chunk.type", "type of the chunk is %s, expected one of block-start, text-delta, reasoning-delta, tool-call-delta, block-end, usage, finish", show(v)).Severity = Warning
 		return
 	}
-	if plainDelta(ch, typ) {
-		return
-	}
 	if typ != "usage" && typ != "finish" {
 		if v := jsjson.Get(ch, "index"); wantNumber(v) != "" { // which number, is STREAM-INDEX
 			c.Report(e, "data.chunk.index", "index of the chunk is %s, expected a whole number from 0", show(v))

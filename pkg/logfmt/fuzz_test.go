@@ -198,8 +198,9 @@ func FuzzRow(f *testing.F) {
 			return
 		}
 		var events [][]byte
-		for i := range rec.count() {
-			e := rec.member(i)
+		r := newRecord(&rec)
+		for i := range r.Len() {
+			e := r.Event(i)
 			if !jsjson.Canonical(e.JSON) {
 				t.Fatalf("member %d is not canonical: %s", i, e.JSON)
 			}
@@ -218,8 +219,9 @@ func FuzzRow(f *testing.F) {
 			if rec.defect != nil {
 				t.Fatal(rec.defect)
 			}
-			for i := range rec.count() {
-				if got := rec.member(i).JSON; n >= len(events) || !bytes.Equal(got, events[n]) {
+			r := newRecord(&rec)
+			for i := range r.Len() {
+				if got := r.Event(i).JSON; n >= len(events) || !bytes.Equal(got, events[n]) {
 					t.Fatalf("event %d comes back as %s", n, got)
 				}
 				n++

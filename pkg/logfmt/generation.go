@@ -261,8 +261,9 @@ func (l *Log) findCut() {
 		if !bytes.Contains(rec.line, endSeedMark) || !bytes.Contains(rec.line, inheritedMark) {
 			continue
 		}
-		for i := range rec.count() {
-			if e := rec.member(i); e.SetsCut() && e.Seq >= 0 {
+		r := newRecord(&rec)
+		for i := range r.Len() {
+			if e := r.Event(i); e.SetsCut() && e.Seq >= 0 {
 				cut = e.Seq
 			}
 		}

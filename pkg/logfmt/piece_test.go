@@ -304,6 +304,7 @@ func TestRowMembers(t *testing.T) {
 			if rec.defect != nil || rec.count() != 5 {
 				t.Fatalf("%s: %v, %d members", row, rec.defect, rec.count())
 			}
+			r := newRecord(&rec)
 			time := int64(1)
 			gaps := strings.Split("0,"+gap, ",")
 			for range 2 { // a record may be expanded again
@@ -311,7 +312,7 @@ func TestRowMembers(t *testing.T) {
 				for i, text := range []string{`"a"`, `""`, `"\"}}}"`, `"🌊🌊"`, `"9"`} {
 					n, _ := strconv.ParseInt(gaps[i], 10, 64)
 					time += n
-					e := rec.member(i)
+					e := r.Event(i)
 					data := `{"turn":1,"step":2,"chunk":{"type":"text-delta","index":0,"text":` + text + `}}`
 					want := fmt.Sprintf(`{"type":"assistant/chunk","seq":%d,"time":%d,"data":%s}`, seq0+int64(i), time, data)
 					if string(e.JSON) != want || string(e.Data) != data || e.Seq != seq0+int64(i) || e.Time != time || !e.IsPiece() {

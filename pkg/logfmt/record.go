@@ -11,6 +11,13 @@ type Record struct {
 	json   []byte   // of the current member of a row
 }
 
+// newRecord returns the record rec with all its events.
+func newRecord(rec *record) *Record {
+	r := new(Record)
+	r.set(rec, rec.count())
+	return r
+}
+
 // set makes r the record rec, which holds n events.
 func (r *Record) set(rec *record, n int) {
 	r.events, r.event, r.row, r.run, r.pos = n, &rec.event, nil, nil, rec.pos

@@ -69,7 +69,7 @@ type record struct {
 
 	gen   *Generation // of the log; nil for generation 0
 	buf   []byte      // canonical form, when line is not canonical
-	exp   []byte      // JSON of the current member
+	exp   []byte      // JSON of an event with its place put back, see projection
 	env   envelope
 	names nameCache
 }
@@ -100,25 +100,6 @@ func (r *record) count() int {
 func (r *record) last() (seq int64, pos Position) {
 	n := len(r.run.lines) - 1
 	return r.run.seq + int64(n), r.run.pos(n, r.pos)
-}
-
-// member makes event i of the record the current one; members come in order.
-func (r *record) member(i int) *Event {
-	e := &r.event
-	if r.packed {
-		e.Synthetic = r.synth
-		if i == 0 {
-			r.row.rewind()
-			e.Facts, e.Line, e.Pos = r.facts, r.line, r.pos
-		}
-		r.exp = r.row.next(e, r.exp)
-		if e.Gen = 0; r.gen != nil {
-			e.Gen = uint8(r.gen.Version)
-		}
-	} else if len(r.run.lines) > 0 {
-		r.run.event(i, e, r.pos)
-	}
-	return e
 }
 
 // fail makes the record a defect of the container at d.Pos.

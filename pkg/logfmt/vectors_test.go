@@ -92,8 +92,9 @@ func TestVectorsUnpack(t *testing.T) {
 				t.Fatal(rec.defect)
 			}
 			var got []string
-			for i := range rec.count() {
-				got = append(got, string(rec.member(i).JSON))
+			r := newRecord(&rec)
+			for i := range r.Len() {
+				got = append(got, string(r.Event(i).JSON))
 			}
 			if diff := cmp.Diff(c.OK, got); diff != "" {
 				t.Error(diff)
